@@ -1,0 +1,113 @@
+// The one engine under every framework hook: decides what is due, computes statistics, copies raw values,
+// counts steps and modes, and hands finished steps to the writer and to the sinks. Knows no framework.
+// record() may be called from several threads at once (autograd has its own); begin_step, end_step, set_mode, close
+// from one thread at a time. After fork the child's recorder is inert. Methods throw Error for a caller's mistakes; what
+// happens inside a step (a failing disk, a full queue) never throws: it is counted.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "capture/collection.h"
+#include "capture/step_plan.h"
+#include "capture/step_sink.h"
+#include "storage/storage.h"
+#include "tensor/tensor_view.h"
+#include "trace/trace_writer.h"
+
+namespace tensortap {
+
+struct RecorderOptions {
+  std::string out_dir;                       // a path or URI
+  std::string worker = "worker_0";
+  std::string framework;                     // "pytorch 2.13.0": for run.json
+  bool resume = false;                       // go on in a run that this worker has already written to
+  bool dry_run = false;                      // count and plan, write nothing
+  SaveConfig save_config = SaveConfig::for_all_modes({});
+  ReductionConfig reduction_config;          // for collections without their own
+  std::vector<std::string> include_collections;
+  bool save_all = false;                     // every tensor: collection "all" with regex ".*" is included
+  std::size_t compute_threads = 0;           // besides the caller; 0 = none
+  TraceWriterOptions writer;                 // worker, run_id, session and dictionary are filled in by the Recorder
+  std::string configuration_json = "{}";     // kept in run.json as it is
+};
+
+// One tensor of a batch.
+struct RecordItem {
+  TensorId tensor = 0;
+  TensorView view;
+};
+
+class Recorder {
+ public:
+  // Opens the run. `collections` are the framework's built-in ones plus the user's. Throws Error(kAlreadyExists) when this worker has
+  // already written to out_dir and resume is false; the message says how to go on.
+  Recorder(RecorderOptions options, CollectionSet collections);
+  ~Recorder();  // closes
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  CollectionSet& collections();
+  // To be called after collections or configuration changed once steps have begun: the next step plans anew.
+  void invalidate_plan();
+
+  // Once a tensor; the same name gives the same id. `collections` are added to those whose regex matches.
+  TensorId intern(std::string_view name, std::span<const std::string> collections = {});
+  std::optional<TensorId> find(std::string_view name) const;
+  // Whether any collection that is being saved could ever want this tensor (so that a hook need not look at it again).
+  bool is_included(TensorId tensor) const;
+
+  void set_mode(Mode mode);
+  Mode mode() const;
+  std::int64_t step() const;                // global; -1 before the first
+  std::int64_t mode_step(Mode mode) const;  // -1 before the first
+
+  // Ends an open step first. The plan is valid until the next begin_step.
+  const StepPlan& begin_step();
+  const StepPlan& plan() const;
+  bool in_step() const;
+
+  // Statistics (and a raw copy when planned) of a tensor that is due; not due: nothing happens. The view's memory is read before the
+  // call returns. A second record of the same tensor in a step replaces the first.
+  void record(TensorId tensor, const TensorView& view);
+  // The same for many tensors, shared out over the threads.
+  void record_batch(std::span<const RecordItem> items);
+  // Statistics that the framework computed (on a GPU).
+  void record_statistics(TensorId tensor, const Layout& layout, const Statistics& statistics,
+                         const Histogram* histogram = nullptr);
+  // Not gated by the plan: what a script says explicitly is kept. Outside a step they go to the next one.
+  void record_scalar(std::string_view name, double value);
+  void record_text(std::string_view name, std::string_view text);
+  // A raw value that the script asked for, whatever the plan says (save_tensor).
+  void record_raw(TensorId tensor, const TensorView& view);
+
+  // Hands the step on. Nothing recorded: nothing is written. Idempotent between steps.
+  void end_step();
+
+  // Not owned; called in order of addition after the step was handed to the writer.
+  void add_sink(StepSink* sink);
+  const Dictionary& dictionary() const;
+
+  // collections/<worker>.json; written at the first end_step and at close when it changed.
+  void export_collections();
+  bool flush(std::int64_t timeout_ns) noexcept;
+  // Ends the open step, drains the writer, writes end/<worker>.json. Idempotent, does not throw.
+  void close() noexcept;
+  bool is_closed() const;
+
+  TraceWriterCounters counters() const;
+  const std::string& run_id() const;
+  Storage& storage();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tensortap

@@ -1,0 +1,29 @@
+// What a rule says when it fires. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trace/mode.h"
+
+namespace tensortap {
+
+struct Finding {
+  std::string rule;       // filled in by the engine
+  std::string tensor;     // "" when the finding is not about one tensor
+  std::string worker;
+  std::int64_t step = 0;  // global step
+  Mode mode = Mode::kGlobal;
+  std::int64_t mode_step = 0;
+  std::string statistic;  // of what `observed` is: "abs_mean"
+  double observed = 0.0;
+  double threshold = 0.0;
+  std::string message;    // a sentence a person understands
+
+  bool operator==(const Finding&) const = default;
+};
+
+// One JSON object on one line: the format of rules/<name>.jsonl, documented in docs/trace-format.md.
+std::string to_json(const Finding& finding);
+
+}  // namespace tensortap

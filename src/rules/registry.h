@@ -1,0 +1,16 @@
+// The built-in rules: one file each in rules/builtin/; CMake generates the list. Thread-safe.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "rules/rule.h"
+
+namespace tensortap {
+
+const std::vector<const RuleDescriptor*>& builtin_rules();
+
+// By name in any spelling (VanishingGradient, vanishing_gradient). Throws Error(kNotFound) with the names there are.
+const RuleDescriptor& find_rule(std::string_view name);
+
+}  // namespace tensortap

@@ -1,0 +1,85 @@
+// A rule looks at one finished step after the other and says what is wrong. The same object runs in the training
+// process, beside it, and over a recorded run; it sees the same StepView each time, so the findings agree. A rule may keep
+// state between steps; it sees steps in ascending global order. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/regex.h"
+#include "rules/finding.h"
+#include "rules/parameters.h"
+#include "trace/step_record.h"
+
+namespace tensortap {
+
+class Trial;
+
+// One worker's part of a step.
+struct WorkerStep {
+  std::string_view worker;
+  std::uint32_t worker_index = 0;  // stable over the run
+  const StepRecord* record = nullptr;
+  const Dictionary* dictionary = nullptr;
+};
+
+struct StepView {
+  std::int64_t step = 0;  // global
+  Mode mode = Mode::kGlobal;
+  std::int64_t mode_step = 0;
+  std::span<const WorkerStep> workers;  // those that have the step
+};
+
+// How much a rule has seen: silence must never look like health.
+struct Coverage {
+  std::uint64_t checked_steps = 0;
+  std::uint64_t matched_tensors = 0;      // distinct names
+  std::uint64_t checked_tensor_steps = 0;
+  std::uint64_t skipped_steps = 0;        // steps at which nothing matched
+};
+
+// Which tensors a rule looks at, by collection and regex (the union; both empty = all). Remembers the answer for each worker's tensor id, so
+// that asking is one lookup.
+class TensorSelector {
+ public:
+  TensorSelector(std::vector<std::string> collections, std::vector<std::string> regexes);
+  bool selects(const WorkerStep& worker, TensorId tensor);
+  std::uint64_t matched_tensors() const { return matched_.size(); }
+  // "collection gradients", for the message that nothing matched.
+  std::string description() const;
+
+ private:
+  bool decide(const TensorInfo& info) const;
+  std::vector<std::string> collections_;
+  std::vector<Regex> regexes_;
+  std::vector<std::vector<signed char>> known_;  // [worker_index][tensor]: -1 no, 1 yes, 0 not asked
+  std::map<std::string, int, std::less<>> matched_;
+};
+
+class Rule {
+ public:
+  virtual ~Rule() = default;
+  // Appends what it finds at this step; `rule` is filled in by the engine.
+  virtual void check(const StepView& step, std::vector<Finding>& findings) = 0;
+  virtual Coverage coverage() const = 0;
+  // What it looks for, for "matched no tensor" messages.
+  virtual std::string selection() const = 0;
+};
+
+struct RuleDescriptor {
+  std::string_view name;     // "VanishingGradient"
+  std::string_view summary;  // one line
+  std::string_view doc;      // what it detects, how, what to do about it, source; Markdown
+  std::span<const ParameterDescriptor> parameters;
+  std::span<const std::string_view> collections;  // that should be captured for it to see something
+  std::unique_ptr<Rule> (*create)(const Parameters& parameters);
+};
+
+}  // namespace tensortap

@@ -1,0 +1,50 @@
+// The composition root: one training process with its recorder, live trial, rules and actions wired together. Nothing
+// else wires them. Bindings and C++ trainings create one; framework hooks drive recorder() and ask stop_reason() at
+// step borders. Thread safety as Recorder.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "capture/recorder.h"
+#include "rules/engine.h"
+#include "trial/trial.h"
+
+namespace tensortap {
+
+struct SessionOptions {
+  RecorderOptions recorder;
+  std::vector<RuleSpec> rules;                    // built-in ones, each with its actions
+  std::size_t live_budget_bytes = 16u << 20;      // of steps that in-process rules can look back on
+};
+
+class Session {
+ public:
+  Session(SessionOptions options, CollectionSet collections);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  Recorder& recorder();
+  // The run so far as in-process rules see it (the newest steps, within the budget).
+  std::shared_ptr<Trial> live_trial();
+  // A rule of the caller's own (Python), with the actions it triggers. Before the first step.
+  void add_rule(std::string name, std::unique_ptr<Rule> rule, const std::vector<std::string>& actions);
+
+  // The finding whose action asked to stop the training; set during end_step, in the step in which the rule fired.
+  const std::optional<Finding>& stop_reason() const;
+  const std::vector<Finding>& findings() const;
+  std::vector<RuleReport> rule_reports() const;
+
+  // Closes the recorder, settles the rules, writes rules/<name>.json. Idempotent, does not throw.
+  void close() noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tensortap

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/buffer_pool.h"
+#include "tensor/dtype.h"
 #include "tensor/histogram.h"
 #include "tensor/statistics.h"
 #include "trace/mode.h"

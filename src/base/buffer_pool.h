@@ -1,5 +1,5 @@
-// Reused, 64-byte aligned byte buffers for raw tensor copies: touching fresh pages costs tens of times
-// more than the copy itself. Thread-safe; buffers may outlive the pool.
+// Reused, 64-byte aligned byte buffers for raw tensor copies: touching fresh pages costs tens of
+// times more than the copy itself. Thread-safe; buffers may outlive the pool.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@ class BufferPool {
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
-  // A buffer of exactly size_bytes (uninitialised); it returns to the pool when the last owner lets go.
+  // A buffer of exactly size_bytes (uninitialised); it returns to the pool when the last owner lets
+  // go.
   struct Buffer {
     std::shared_ptr<std::byte> data;  // 64-byte aligned
     std::size_t size_bytes = 0;

@@ -33,6 +33,8 @@ class WorkerSource {
 
   // Steps (ordinals, ascending) at which the tensor has anything: a row, a raw value or a text.
   virtual std::vector<std::uint32_t> tensor_ordinals(TensorId tensor) const = 0;
+  // Whether it ever had anything: a dictionary may hold names that were never recorded.
+  virtual bool is_recorded(TensorId tensor) const { return !tensor_ordinals(tensor).empty(); }
   // Appends the values of a stored or derived statistic for ordinals in [first, last).
   virtual void read_column(TensorId tensor, StatisticId statistic, std::uint32_t first,
                            std::uint32_t last, SourceColumn& out) const = 0;

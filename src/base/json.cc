@@ -162,6 +162,8 @@ JsonWriter& JsonWriter::value(std::string_view text) {
 JsonWriter& JsonWriter::value(double number) {
   if (std::isnan(number)) return value("NaN");
   if (std::isinf(number)) return value(number > 0 ? "Infinity" : "-Infinity");
+  // "-0" would be read back as the integer 0.
+  if (number == 0 && std::signbit(number)) return raw("-0.0");
   before_value();
   append_number(text_, number);
   return *this;

@@ -15,7 +15,7 @@ namespace {
 
 // Ample for a name against a sane pattern, and milliseconds for a hostile one.
 constexpr std::uint32_t kMatchLimit = 200'000;
-constexpr std::uint32_t kDepthLimit = 10'000;
+constexpr std::uint32_t kDepthLimit = 100'000;
 constexpr std::uint32_t kHeapLimitKib = 16 * 1024;
 constexpr std::size_t kMaxPatternBytes = 64 * 1024;
 

@@ -1,0 +1,231 @@
+// `tensortap check`: rules over a recorded run, or one that is still being written.
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdint>
+
+#include <fmt/core.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/output.h"
+#include "cli/registry.h"
+#include "cli/run_argument.h"
+#include "rules/engine.h"
+#include "rules/parameters.h"
+
+namespace tensortap {
+namespace {
+
+constexpr std::size_t kShownFindings = 20;  // of each rule, unless --all
+
+// A signal handler can reach nothing but a global.
+std::atomic<bool> is_interrupted = false;
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+// Ctrl-C ends --follow with a summary instead of nothing.
+class InterruptGuard {
+ public:
+  InterruptGuard() : previous_(std::signal(SIGINT, [](int) { is_interrupted = true; })) {}
+  ~InterruptGuard() { std::signal(SIGINT, previous_); }
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+ private:
+  void (*previous_)(int);
+};
+
+struct Options {
+  bool is_following = false;
+  bool is_json = false;
+  bool shows_all = false;
+  cli::StepRange steps;
+};
+
+RuleEngine build_engine(std::span<const std::string> specs) {
+  RuleEngine engine;
+  try {
+    for (const std::string& spec : specs) engine.add(parse_rule_spec(spec));
+  } catch (const Error& error) {
+    throw cli::UsageError(error.what());
+  }
+  return engine;
+}
+
+std::string finding_line(const Finding& finding) {
+  return fmt::format("  step {:>6}  {}\n", finding.step, cli::escape(finding.message));
+}
+
+// The findings of a rule as a table, the sentence last since it is the longest.
+std::string findings_text(std::span<const Finding> findings, std::size_t limit) {
+  cli::Table table;
+  table.add_column("step", cli::Table::Align::kRight);
+  table.add_column("tensor");
+  table.add_column("observed", cli::Table::Align::kRight);
+  table.add_column("threshold", cli::Table::Align::kRight);
+  table.add_column("what");
+  for (const Finding& finding : findings.first(std::min(limit, findings.size()))) {
+    table.add_row({fmt::format("{}", finding.step),
+                   finding.tensor.empty() ? "-" : cli::escape(finding.tensor),
+                   cli::short_number(finding.observed), cli::short_number(finding.threshold),
+                   cli::escape(finding.message)});
+  }
+  return table.text(2);
+}
+
+std::string headline(const RuleReport& report) {
+  std::string line =
+      fmt::format("{}: {}", cli::escape(report.name), rule_status_name(report.status));
+  if (report.finding_count > 0) {
+    line += fmt::format(", {}, first at step {}", cli::plural(report.finding_count, "finding"),
+                        report.first_finding ? report.first_finding->step : 0);
+  }
+  const Coverage& seen = report.coverage;
+  return line + fmt::format(" (looked at {} in {})", cli::plural(seen.matched_tensors, "tensor"),
+                            cli::plural(seen.checked_steps, "step"));
+}
+
+void print_text(const std::vector<RuleReport>& reports,
+                const std::vector<std::vector<Finding>>& findings, const Options& options) {
+  for (std::size_t i = 0; i < reports.size(); ++i) {
+    cli::write_out(headline(reports[i]) + "\n");
+    if (options.is_following || findings[i].empty()) continue;
+    const std::size_t limit = options.shows_all ? findings[i].size() : kShownFindings;
+    cli::write_out(findings_text(findings[i], limit));
+    if (reports[i].finding_count <= limit) continue;
+    cli::write_out(fmt::format("  … and {} (--all shows them)\n",
+                               cli::plural(reports[i].finding_count - limit, "more finding")));
+  }
+}
+
+void append_json(JsonWriter& json, const std::vector<RuleReport>& reports,
+                 const std::vector<std::vector<Finding>>& findings, const Options& options) {
+  json.begin_array();
+  for (std::size_t i = 0; i < reports.size(); ++i) {
+    json.begin_object();
+    json.key("report").raw(to_json(reports[i]));
+    if (!options.is_following) {
+      json.key("findings").begin_array();
+      for (const Finding& finding : findings[i]) json.raw(to_json(finding));
+      json.end_array();
+    }
+    json.end_object();
+  }
+  json.end_array();
+}
+
+// Silence must not look like health: on stderr, whatever stdout is used for.
+int warn_and_settle(const std::vector<RuleReport>& reports) {
+  bool has_findings = false;
+  bool has_errors = false;
+  for (const RuleReport& report : reports) {
+    const std::string name = cli::escape(report.name);
+    if (report.status == RuleStatus::kNoData) {
+      cli::write_error(fmt::format("WARNING: rule {} had NO DATA and checked nothing: {}", name,
+                                   cli::escape(report.message)));
+    } else if (report.status == RuleStatus::kError) {
+      cli::write_error(fmt::format("rule {} failed: {}", name, cli::escape(report.message)));
+      has_errors = true;
+    }
+    has_findings = has_findings || report.finding_count > 0;
+  }
+  if (has_findings) return kExitFindings;
+  return has_errors ? kExitError : kExitOk;
+}
+
+void print_as_it_comes(const Finding& finding, const Options& options) {
+  if (options.is_json) {
+    cli::write_out(to_json(finding) + "\n");
+  } else {
+    cli::write_out(cli::escape(finding.rule) + finding_line(finding));
+  }
+  cli::flush_out();
+}
+
+int check(RuleEngine& engine, Trial& trial, const Options& options) {
+  std::vector<std::vector<Finding>> findings(engine.rule_count());
+  engine.set_finding_handler([&](std::size_t rule, const Finding& finding) {
+    if (options.is_following) {
+      print_as_it_comes(finding, options);
+    } else if (options.is_json || options.shows_all || findings[rule].size() < kShownFindings) {
+      findings[rule].push_back(finding);
+    }
+  });
+  engine.check_trial(trial, options.steps.first, options.steps.last, options.is_following,
+                     [] { return is_interrupted || !cli::is_out_open(); });
+  engine.finish();
+  const std::vector<RuleReport> reports = engine.reports();
+  if (!options.is_json) {
+    print_text(reports, findings, options);
+    return warn_and_settle(reports);
+  }
+  JsonWriter json(options.is_following ? 0 : 2);
+  json.begin_object().field("run", trial.uri());
+  json.key("rules");
+  append_json(json, reports, findings, options);
+  json.end_object();
+  cli::write_out(json.text() + "\n");
+  return warn_and_settle(reports);
+}
+
+int run(const ArgumentValues& arguments) {
+  Options options;
+  options.is_following = arguments.has("follow");
+  options.is_json = arguments.has("json");
+  options.shows_all = arguments.has("all");
+  options.steps = cli::parse_steps(arguments.get("steps"));
+  // Before the run is opened: what the user typed comes first.
+  RuleEngine engine = build_engine(arguments.get_all("rule"));
+  const std::shared_ptr<Trial> trial = cli::open_run(arguments.get("run"));
+  const InterruptGuard guard;
+  return check(engine, *trial, options);
+}
+
+}  // namespace
+
+const CommandDescriptor& check_command() {
+  static constexpr std::array kArguments = {
+      ArgumentDescriptor{
+          .name = "run", .value_name = "RUN", .doc = "a run's directory", .is_required = true},
+      ArgumentDescriptor{.name = "rule",
+                         .kind = ArgumentKind::kOption,
+                         .value_name = "NAME[:key=value,…]",
+                         .doc = "a rule with its parameters; repeatable",
+                         .is_required = true,
+                         .is_repeatable = true},
+      ArgumentDescriptor{.name = "steps",
+                         .kind = ArgumentKind::kOption,
+                         .value_name = "A:B",
+                         .doc = "only global steps from A up to, not including, B"},
+      ArgumentDescriptor{.name = "follow",
+                         .kind = ArgumentKind::kFlag,
+                         .value_name = "",
+                         .doc = "wait for further steps until the run ends (Ctrl-C stops)"},
+      ArgumentDescriptor{.name = "all",
+                         .kind = ArgumentKind::kFlag,
+                         .value_name = "",
+                         .doc = "every finding, not only the first 20 of each rule"},
+      ArgumentDescriptor{.name = "json",
+                         .kind = ArgumentKind::kFlag,
+                         .value_name = "",
+                         .doc = "as JSON, with every finding"},
+  };
+  static constexpr CommandDescriptor kDescriptor{
+      .name = "check",
+      .summary = "Run rules over a recorded or growing run.",
+      .doc =
+          "The findings are those that the same rules give inside the training. Exit code: 0 "
+          "nothing found, 3 findings, 2 bad usage, 1 error. A rule that had nothing to look at "
+          "says so on stderr and has the status NoData. With --follow, findings are printed as "
+          "they come; --json then gives one finding a line and the reports as the last line.\n\n"
+          "Examples:\n"
+          "  tensortap check runs/digits --rule VanishingGradient\n"
+          "  tensortap check runs/digits --rule vanishing_gradient:threshold=1e-6 --steps 100:200\n"
+          "  tensortap check runs/digits --rule LossNotDecreasing --rule ExplodingTensor --follow",
+      .arguments = kArguments,
+      .run = run,
+  };
+  return kDescriptor;
+}
+
+}  // namespace tensortap

@@ -1,0 +1,326 @@
+// `tensortap ls`: what is in a run.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "base/regex.h"
+#include "base/text.h"
+#include "cli/output.h"
+#include "cli/registry.h"
+#include "cli/run_argument.h"
+
+namespace tensortap {
+namespace {
+
+constexpr std::size_t kShownTensors = 40;  // unless --all
+
+struct RuleSummary {
+  std::string name;
+  std::string status;
+  std::uint64_t finding_count = 0;
+};
+
+struct TensorSummary {
+  std::string name;
+  std::vector<std::string> collections;
+  std::uint64_t step_count = 0;
+  std::optional<std::int64_t> first_step;
+  std::optional<std::int64_t> last_step;
+  std::string layout;  // at the last step; "text" for texts
+};
+
+struct RunSummary {
+  std::string uri;
+  std::string run_id;
+  std::string framework;
+  std::string created;
+  std::uint64_t session_count = 0;
+  std::vector<std::pair<std::string, bool>> workers;  // name, has ended
+  std::vector<std::pair<Mode, std::uint64_t>> steps;
+  std::map<std::string, std::vector<std::string>> collections;  // the tensors of each
+  std::vector<RuleSummary> rules;
+  std::vector<SourceProblem> problems;
+  std::uint64_t tensor_count = 0;
+  std::vector<TensorSummary> tensors;  // those that were asked for
+};
+
+std::string text_of(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+nlohmann::json parse_object(std::string_view text) {
+  nlohmann::json parsed = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return parsed.is_object() ? parsed : nlohmann::json::object();
+}
+
+// rules/*.json as the session writes them; what does not parse is left out.
+std::vector<RuleSummary> read_rules(const Storage& storage) {
+  std::vector<RuleSummary> rules;
+  for (const StorageEntry& entry : storage.list("rules/")) {
+    if (!entry.name.ends_with(".json")) continue;
+    const nlohmann::json status = parse_object(storage.get(entry.name).value_or(""));
+    if (!status.contains("name")) continue;
+    RuleSummary rule{text_of(status, "name"), text_of(status, "status"), 0};
+    if (status.contains("finding_count") && status["finding_count"].is_number_unsigned()) {
+      rule.finding_count = status["finding_count"].get<std::uint64_t>();
+    }
+    rules.push_back(std::move(rule));
+  }
+  return rules;
+}
+
+std::uint64_t count_sessions(Trial& trial) {
+  std::uint64_t count = 0;
+  for (const WorkerSource* worker : trial.source().workers()) {
+    for (const StepInfo& step : worker->steps()) {
+      count = std::max<std::uint64_t>(count, step.session + std::uint64_t{1});
+    }
+  }
+  return count;
+}
+
+TensorSummary summarize_tensor(const Trial& trial, const std::string& name) {
+  TensorSummary tensor;
+  tensor.name = name;
+  const std::vector<std::int64_t> steps = trial.tensor_steps(name);
+  tensor.step_count = steps.size();
+  if (steps.empty()) return tensor;
+  tensor.first_step = steps.front();
+  tensor.last_step = steps.back();
+  if (const std::optional<Layout> layout = trial.layout(name, steps.back())) {
+    tensor.layout = cli::layout_text(*layout);
+  } else if (trial.text(name, steps.back())) {
+    tensor.layout = "text";
+  }
+  return tensor;
+}
+
+void add_collections(const Trial& trial, RunSummary& summary) {
+  for (const std::string& name : trial.collections().names()) {
+    TensorFilter filter;
+    filter.collection = name;
+    summary.collections[name] = trial.tensor_names(filter);
+  }
+}
+
+void add_tensors(const Trial& trial, const std::string& pattern, std::size_t limit,
+                 RunSummary& summary) {
+  TensorFilter filter;
+  if (!pattern.empty()) filter.regexes.push_back(pattern);
+  const std::vector<std::string> names = trial.tensor_names(filter);
+  summary.tensor_count = names.size();
+  for (const std::string& name : names) {
+    if (summary.tensors.size() == limit) break;
+    summary.tensors.push_back(summarize_tensor(trial, name));
+    for (const auto& [collection, members] : summary.collections) {
+      // "all" holds everything and says nothing.
+      if (collection != "all" && std::binary_search(members.begin(), members.end(), name)) {
+        summary.tensors.back().collections.push_back(collection);
+      }
+    }
+  }
+}
+
+RunSummary summarize(Trial& trial, const Storage& storage) {
+  RunSummary summary;
+  summary.uri = trial.uri();
+  const nlohmann::json run = parse_object(trial.source().run_json());
+  summary.run_id = text_of(run, "id");
+  summary.framework = text_of(run, "framework");
+  summary.created = text_of(run, "created");
+  summary.session_count = count_sessions(trial);
+  for (const WorkerSource* worker : trial.source().workers()) {
+    summary.workers.emplace_back(worker->name(), worker->has_ended());
+  }
+  for (const Mode mode : trial.modes()) summary.steps.emplace_back(mode, trial.steps(mode).size());
+  add_collections(trial, summary);
+  summary.rules = read_rules(storage);
+  summary.problems = trial.source().problems();
+  return summary;
+}
+
+std::string_view status_text(bool has_ended) {
+  return has_ended ? "ended" : "no end mark: still running or killed";
+}
+
+bool has_ended(const RunSummary& run) {
+  return !run.workers.empty() && std::all_of(run.workers.begin(), run.workers.end(),
+                                             [](const auto& worker) { return worker.second; });
+}
+
+void print_line(std::string_view label, std::string_view text) {
+  cli::write_out(fmt::format("{:<12} {}\n", label, text.empty() ? "-" : cli::escape(text)));
+}
+
+void print_workers(const RunSummary& run) {
+  std::vector<std::string> names;
+  for (const auto& [name, ended] : run.workers) {
+    // One state for all is said once, in the line below.
+    const bool differs = run.workers.size() > 1 && ended != has_ended(run);
+    names.push_back(differs ? fmt::format("{} ({})", name, status_text(ended)) : name);
+  }
+  print_line("workers", join(names, ", "));
+  print_line("status", status_text(has_ended(run)));
+}
+
+void print_steps(const RunSummary& run) {
+  std::vector<std::string> parts;
+  for (const auto& [mode, count] : run.steps) {
+    parts.push_back(fmt::format("{} {}", mode_name(mode), cli::with_separators(count)));
+  }
+  print_line("steps", parts.empty() ? "none" : join(parts, ", "));
+}
+
+void print_header(const RunSummary& run) {
+  print_line("run", run.uri);
+  print_line("id", run.run_id);
+  print_line("framework", run.framework);
+  print_line("created", run.created);
+  print_line("sessions", cli::with_separators(run.session_count));
+  print_workers(run);
+  print_steps(run);
+  std::vector<std::string> parts;
+  for (const auto& [name, members] : run.collections) {
+    if (!members.empty()) parts.push_back(fmt::format("{} {}", name, members.size()));
+  }
+  print_line("collections", parts.empty() ? "none" : join(parts, ", "));
+  for (const RuleSummary& rule : run.rules) {
+    print_line("rule", fmt::format("{}: {}, {}", rule.name, rule.status,
+                                   cli::plural(rule.finding_count, "finding")));
+  }
+  for (const SourceProblem& problem : run.problems) {
+    print_line("problem", fmt::format("{} ({})", problem.what, problem.where));
+  }
+}
+
+std::string steps_text(const TensorSummary& tensor) {
+  if (tensor.step_count == 0) return "0";
+  return fmt::format("{} ({} to {})", tensor.step_count, *tensor.first_step, *tensor.last_step);
+}
+
+void print_text(const RunSummary& run) {
+  print_header(run);
+  print_line("tensors", cli::with_separators(run.tensor_count));
+  if (run.tensors.empty()) return;
+  cli::Table table;
+  table.add_column("tensor");
+  table.add_column("steps");
+  table.add_column("layout");
+  table.add_column("collections");
+  for (const TensorSummary& tensor : run.tensors) {
+    table.add_row({cli::escape(tensor.name), steps_text(tensor),
+                   tensor.layout.empty() ? "-" : tensor.layout,
+                   cli::escape(join(tensor.collections, ", "))});
+  }
+  cli::write_out("\n" + table.text());
+  if (run.tensors.size() == run.tensor_count) return;
+  cli::write_out(fmt::format("… and {} (--all shows them, --tensors REGEX picks some)\n",
+                             cli::plural(run.tensor_count - run.tensors.size(), "more tensor")));
+}
+
+void append_run_json(JsonWriter& json, const RunSummary& run) {
+  json.field("run", run.uri).field("run_id", run.run_id).field("framework", run.framework);
+  json.field("created", run.created).field("session_count", run.session_count);
+  json.field("has_ended", has_ended(run)).field("status", status_text(has_ended(run)));
+  json.key("workers").begin_array();
+  for (const auto& [name, ended] : run.workers) {
+    json.begin_object().field("name", name).field("has_ended", ended).end_object();
+  }
+  json.end_array();
+  json.key("steps").begin_object();
+  for (const auto& [mode, count] : run.steps) json.field(mode_name(mode), count);
+  json.end_object();
+  json.key("collections").begin_object();
+  for (const auto& [name, members] : run.collections) {
+    json.field(name, std::uint64_t{members.size()});
+  }
+  json.end_object();
+  json.key("rules").begin_array();
+  for (const RuleSummary& rule : run.rules) {
+    json.begin_object().field("name", rule.name).field("status", rule.status);
+    json.field("finding_count", rule.finding_count).end_object();
+  }
+  json.end_array();
+  json.key("problems").begin_array();
+  for (const SourceProblem& problem : run.problems) {
+    json.begin_object().field("where", problem.where).field("what", problem.what).end_object();
+  }
+  json.end_array();
+}
+
+void append_tensor_json(JsonWriter& json, const TensorSummary& tensor) {
+  json.begin_object().field("name", tensor.name).field("step_count", tensor.step_count);
+  if (tensor.first_step) json.field("first_step", *tensor.first_step);
+  if (tensor.last_step) json.field("last_step", *tensor.last_step);
+  json.field("layout", tensor.layout);
+  json.key("collections").begin_array();
+  for (const std::string& collection : tensor.collections) json.value(collection);
+  json.end_array().end_object();
+}
+
+void print_json(const RunSummary& run) {
+  JsonWriter json(2);
+  json.begin_object();
+  append_run_json(json, run);
+  json.field("tensor_count", run.tensor_count);
+  json.key("tensors").begin_array();
+  for (const TensorSummary& tensor : run.tensors) append_tensor_json(json, tensor);
+  json.end_array().end_object();
+  cli::write_out(json.text() + "\n");
+}
+
+int run(const ArgumentValues& arguments) {
+  const std::string& pattern = arguments.get("tensors");
+  if (arguments.has("tensors")) cli::require_regex(pattern);
+  const std::shared_ptr<Trial> trial = cli::open_run(arguments.get("run"));
+  RunSummary summary = summarize(*trial, *cli::open_run_storage(arguments.get("run")));
+  const bool is_json = arguments.has("json");
+  const bool shows_all = is_json || arguments.has("all");
+  add_tensors(*trial, pattern, shows_all ? SIZE_MAX : kShownTensors, summary);
+  is_json ? print_json(summary) : print_text(summary);
+  return kExitOk;
+}
+
+}  // namespace
+
+const CommandDescriptor& ls_command() {
+  static constexpr std::array kArguments = {
+      ArgumentDescriptor{
+          .name = "run", .value_name = "RUN", .doc = "a run's directory", .is_required = true},
+      ArgumentDescriptor{.name = "tensors",
+                         .kind = ArgumentKind::kOption,
+                         .value_name = "REGEX",
+                         .doc = "only tensors whose name the expression finds"},
+      ArgumentDescriptor{.name = "all",
+                         .kind = ArgumentKind::kFlag,
+                         .value_name = "",
+                         .doc = "every tensor, not only the first 40"},
+      ArgumentDescriptor{.name = "json",
+                         .kind = ArgumentKind::kFlag,
+                         .value_name = "",
+                         .doc = "as JSON, with every tensor"},
+  };
+  static constexpr CommandDescriptor kDescriptor{
+      .name = "ls",
+      .summary = "Show what is in a run: workers, steps, collections, rules, tensors.",
+      .doc =
+          "Reads indexes only, so it is quick on long runs too, and works while the training "
+          "runs.\n\n"
+          "Examples:\n"
+          "  tensortap ls runs/digits\n"
+          "  tensortap ls runs/digits --tensors '^gradient/' --all\n"
+          "  tensortap ls runs/digits --json",
+      .arguments = kArguments,
+      .run = run,
+  };
+  return kDescriptor;
+}
+
+}  // namespace tensortap

@@ -1,0 +1,179 @@
+"""What the PyTorch hook costs a training.
+
+Each row runs one model in alternating blocks of steps, with a hook and without, and compares the
+medians of the step times. The first steps of a block are not counted: they pay for the block before
+(the writer thread, caches). Prints one JSON object: measurement -> number.
+
+    python bench/capture_overhead.py [--only NAME ...] [--seconds 15]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import models
+
+PARAMETERS = ("weights", "biases", "gradients", "losses")
+NEVER = 1 << 40
+
+
+def open_hook(training: models.Training, out_dir: str, collections: tuple[str, ...], interval: int):
+    """Attach a hook that records statistics only."""
+    from tensortap.pytorch import Hook, ReductionConfig, SaveConfig
+
+    hook = Hook(
+        out_dir,
+        save_config=SaveConfig(save_interval=interval, start_step=0 if interval < NEVER else 1),
+        reduction_config=ReductionConfig(),
+        include_collections=list(collections),
+    )
+    hook.register_module(training.model)
+    hook.register_loss(training.criterion)
+    return hook
+
+
+def time_steps(step: Callable[[], None], count: int, skip: int) -> list[float]:
+    """Seconds of each of `count` steps, after `skip` that are not counted."""
+    for _ in range(skip):
+        step()
+    times = []
+    for _ in range(count):
+        start = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def compare(
+    training: models.Training,
+    seconds: float,
+    collections: tuple[str, ...] = PARAMETERS,
+    interval: int = 1,
+) -> tuple[float, float]:
+    """Median seconds of a step (without, with a hook)."""
+    probe = statistics.median(time_steps(training.step, 5, skip=5))
+    skip = 3
+    # Short blocks, so that a disturbance of the machine meets both sides.
+    count = max(4, min(200, int(seconds / 20 / probe) - skip))
+    plain: list[float] = []
+    hooked: list[float] = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(plain) < 3 * count:
+        with (
+            tempfile.TemporaryDirectory() as out_dir,
+            open_hook(training, f"{out_dir}/run", collections, interval) as hook,
+        ):
+            hooked += time_steps(training.step, count, skip)
+            if hook.fault_count or hook.counters()["dropped_steps"] or hook.step < count:
+                raise RuntimeError(f"the hook did not record every step: {hook.counters()}")
+        plain += time_steps(training.step, count, skip)
+    return statistics.median(plain), statistics.median(hooked)
+
+
+def idle(seconds: float) -> dict[str, float]:
+    """Hook registered, nothing due. The cost depends on the number of modules, not on their size."""
+    plain, hooked = compare(models.tiny_transformer(), seconds, interval=NEVER)
+    return {"idle_us": (hooked - plain) * 1e6}
+
+
+def transformer(seconds: float) -> dict[str, float]:
+    """Statistics of all weights and gradients at every step."""
+    plain, hooked = compare(models.transformer(), seconds)
+    return {"transformer_ratio": hooked / plain, "transformer_step_ms": plain * 1e3}
+
+
+def outputs(seconds: float) -> dict[str, float]:
+    """The same plus the outputs of all modules."""
+    plain, hooked = compare(models.transformer(), seconds, (*PARAMETERS, "all"))
+    return {"outputs_ratio": hooked / plain}
+
+
+def mlp(seconds: float) -> dict[str, float]:
+    """Extra time of a step in units of one kernel pass over the same bytes, by one thread."""
+    from tensortap import _core
+
+    training = models.mlp()
+    plain, hooked = compare(training, seconds)
+    tensors = []
+    for parameter in training.model.parameters():
+        tensors += [parameter.detach(), parameter.grad]
+    float32 = _core.dtype_code("float32")
+    passes = []
+    for _ in range(30):
+        start = time.perf_counter()
+        for tensor in tensors:
+            _core.compute_statistics(tensor.data_ptr(), float32, tuple(tensor.shape), None)
+        passes.append(time.perf_counter() - start)
+    kernel = statistics.median(passes)
+    return {
+        "mlp_passes": (hooked - plain) / kernel,
+        "mlp_ratio": hooked / plain,
+        "mlp_pass_ms": kernel * 1e3,
+        "mlp_step_ms": plain * 1e3,
+    }
+
+
+def cnn(seconds: float) -> dict[str, float]:
+    """Weights, gradients and losses of a small CNN at every step."""
+    plain, hooked = compare(models.cnn(), seconds)
+    return {"cnn_ratio": hooked / plain, "cnn_step_ms": plain * 1e3}
+
+
+def memory(seconds: float) -> dict[str, float]:
+    """Resident memory of a whole training process with a hook minus one without."""
+    del seconds
+
+    def resident_mib(with_hook: str) -> float:
+        command = [sys.executable, __file__, "--resident", with_hook]
+        return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    pairs = [(resident_mib("no"), resident_mib("yes")) for _ in range(3)]
+    plain, hooked = (statistics.median(side) for side in zip(*pairs, strict=True))
+    return {"resident_mib": hooked - plain}
+
+
+def print_resident(with_hook: bool) -> None:
+    """Train 40 steps of the transformer in this process, then print its resident memory in MiB."""
+    training = models.transformer()
+    with tempfile.TemporaryDirectory() as out_dir:
+        if with_hook:
+            hook = open_hook(training, f"{out_dir}/run", PARAMETERS, 1)
+        for _ in range(40):
+            training.step()
+        status = Path("/proc/self/status").read_text()
+        kib = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
+        print(int(kib) / 1024)
+        if with_hook:
+            hook.close()
+
+
+MEASUREMENTS = {f.__name__: f for f in (idle, transformer, outputs, mlp, cnn, memory)}
+
+
+def main() -> None:
+    """Run the measurements."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=list(MEASUREMENTS))
+    parser.add_argument("--seconds", type=float, default=15.0, help="for each measurement")
+    parser.add_argument("--resident", choices=["yes", "no"], help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.resident:
+        print_resident(arguments.resident == "yes")
+        return
+    results: dict[str, float] = {}
+    for name in arguments.only:
+        print(f"measuring {name}", file=sys.stderr, flush=True)
+        results |= MEASUREMENTS[name](arguments.seconds)
+    print(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

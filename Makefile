@@ -42,8 +42,7 @@ $(VENV)/.requirements: $(wildcard requirements/*.txt) | $(VENV)/bin/python
 # Without isolation: the build tools are in the environment already. The same warnings as the C++ build
 # are asked for, so that ccache has every object.
 $(VENV)/.package: $(PACKAGE_SOURCES) $(VENV)/.requirements
-	$(PIP) install -q --no-build-isolation --no-deps -C build-dir=build/python \
-	  -C cmake.define.TENSORTAP_WERROR=ON .
+	$(PIP) install -q --no-build-isolation --no-deps -C cmake.define.TENSORTAP_WERROR=ON .
 	@touch $@
 
 setup: packages $(VENV)/.requirements  ## install the Debian packages and the Python environment
@@ -63,14 +62,14 @@ test: lint build $(VENV)/.package  ## check, build and run all tests, C++ and Py
 	exit $$status
 
 ctest:
-	@ctest --preset $(PRESET) --progress
+	@ctest --preset $(PRESET) --parallel $$(nproc)
 
 pytest:
 	@$(VENV)/bin/python -m pytest -q tests
 
 sanitize: setup  ## run the C++ tests under the address, undefined-behaviour and thread sanitizers
 	for preset in asan tsan; do \
-	  cmake --preset $$preset; cmake --build --preset $$preset; ctest --preset $$preset --progress; \
+	  cmake --preset $$preset; cmake --build --preset $$preset; ctest --preset $$preset --parallel $$(nproc); \
 	done
 
 bench: build $(VENV)/.package  ## measure the budgets of docs/performance.md into bench/results.json
@@ -85,7 +84,7 @@ lint: setup  ## layers, size ratchet, formatting, types
 	@$(VENV)/bin/clang-format --dry-run -Werror $(CXX_FILES)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy --strict python/tensortap
+	$(VENV)/bin/mypy
 
 format: setup  ## format C++ and Python in place
 	@$(VENV)/bin/clang-format -i $(CXX_FILES)

@@ -79,7 +79,7 @@ def compare(
 
 
 def idle(seconds: float) -> dict[str, float]:
-    """Hook registered, nothing due. The cost depends on the number of modules, not on their size."""
+    """Hook registered, nothing due: the cost depends on the number of modules, not their size."""
     plain, hooked = compare(models.tiny_transformer(), seconds, interval=NEVER)
     return {"idle_us": (hooked - plain) * 1e6}
 

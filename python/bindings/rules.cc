@@ -1,0 +1,258 @@
+// rules/ and actions/ for Python: findings, reports, descriptors, checking a recorded run.
+#include <map>
+
+#include <fmt/core.h>
+#include <nanobind/operators.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "actions/registry.h"
+#include "base/error.h"
+#include "bindings/bindings.h"
+#include "rules/engine.h"
+#include "rules/registry.h"
+
+namespace tensortap::bindings {
+namespace {
+
+nb::str text(std::string_view view) { return nb::str(view.data(), view.size()); }
+
+nb::dict finding_dict(const Finding& self) {
+  nb::dict values;
+  values["rule"] = self.rule;
+  values["tensor"] = self.tensor;
+  values["worker"] = self.worker;
+  values["step"] = self.step;
+  values["mode"] = static_cast<int>(self.mode);
+  values["mode_step"] = self.mode_step;
+  values["statistic"] = self.statistic;
+  values["observed"] = self.observed;
+  values["threshold"] = self.threshold;
+  values["message"] = self.message;
+  return values;
+}
+
+Finding make_finding(std::string message, std::string rule, std::string tensor, std::string worker,
+                     std::int64_t step, int mode, std::int64_t mode_step, std::string statistic,
+                     double observed, double threshold) {
+  return {std::move(rule), std::move(tensor),    std::move(worker), step,      to_mode(mode),
+          mode_step,       std::move(statistic), observed,          threshold, std::move(message)};
+}
+
+void bind_finding(nb::module_& module) {
+  nb::class_<Finding>(module, "Finding", "What a rule said. `mode` is a number.")
+      .def(
+          "__init__",
+          [](Finding* self, std::string message, std::string rule, std::string tensor,
+             std::string worker, std::int64_t step, int mode, std::int64_t mode_step,
+             std::string statistic, double observed, double threshold) {
+            new (self) Finding(make_finding(std::move(message), std::move(rule), std::move(tensor),
+                                            std::move(worker), step, mode, mode_step,
+                                            std::move(statistic), observed, threshold));
+          },
+          nb::kw_only(), nb::arg("message"), nb::arg("rule") = "", nb::arg("tensor") = "",
+          nb::arg("worker") = "", nb::arg("step") = 0, nb::arg("mode") = 4,
+          nb::arg("mode_step") = 0, nb::arg("statistic") = "", nb::arg("observed") = 0.0,
+          nb::arg("threshold") = 0.0)
+      .def_rw("rule", &Finding::rule)
+      .def_rw("tensor", &Finding::tensor)
+      .def_rw("worker", &Finding::worker)
+      .def_rw("step", &Finding::step)
+      .def_prop_rw(
+          "mode", [](const Finding& self) { return static_cast<int>(self.mode); },
+          [](Finding& self, int mode) { self.mode = to_mode(mode); })
+      .def_rw("mode_step", &Finding::mode_step)
+      .def_rw("statistic", &Finding::statistic)
+      .def_rw("observed", &Finding::observed)
+      .def_rw("threshold", &Finding::threshold)
+      .def_rw("message", &Finding::message)
+      .def("to_json", [](const Finding& self) { return to_json(self); })
+      .def("to_dict", &finding_dict, nb::sig("def to_dict(self) -> dict[str, Any]"))
+      .def("__getstate__", &finding_dict, nb::sig("def __getstate__(self) -> dict[str, Any]"))
+      .def(
+          "__setstate__",
+          [](Finding& self, const nb::dict& state) {
+            const auto get = [&](const char* key) { return nb::object(state[key]); };
+            new (&self) Finding(make_finding(
+                nb::cast<std::string>(get("message")), nb::cast<std::string>(get("rule")),
+                nb::cast<std::string>(get("tensor")), nb::cast<std::string>(get("worker")),
+                nb::cast<std::int64_t>(get("step")), nb::cast<int>(get("mode")),
+                nb::cast<std::int64_t>(get("mode_step")), nb::cast<std::string>(get("statistic")),
+                nb::cast<double>(get("observed")), nb::cast<double>(get("threshold"))));
+          },
+          nb::sig("def __setstate__(self, state: dict[str, Any], /) -> None"))
+      .def(nb::self == nb::self, nb::sig("def __eq__(self, arg: object, /) -> bool"))
+      .def("__repr__", [](const Finding& self) {
+        return fmt::format("Finding(rule={}, step={}, tensor={}: {})", self.rule, self.step,
+                           self.tensor.empty() ? "-" : self.tensor, self.message);
+      });
+}
+
+void bind_report(nb::module_& module) {
+  nb::class_<RuleReport>(module, "RuleReport", "How a rule fared over the steps it saw.")
+      .def_ro("name", &RuleReport::name)
+      .def_prop_ro(
+          "status",
+          [](const RuleReport& self) { return std::string(rule_status_name(self.status)); },
+          "\"InProgress\", \"NoIssuesFound\", \"IssuesFound\", \"NoData\" or \"Error\".")
+      .def_ro("finding_count", &RuleReport::finding_count)
+      .def_ro("first_finding", &RuleReport::first_finding)
+      .def_ro("message", &RuleReport::message, "The error, or what was not matched.")
+      .def_prop_ro("parameters",
+                   [](const RuleReport& self) {
+                     return std::map<std::string, std::string>(self.parameters.begin(),
+                                                               self.parameters.end());
+                   })
+      .def_prop_ro("checked_steps",
+                   [](const RuleReport& self) { return self.coverage.checked_steps; })
+      .def_prop_ro("matched_tensors",
+                   [](const RuleReport& self) { return self.coverage.matched_tensors; })
+      .def_prop_ro("checked_tensor_steps",
+                   [](const RuleReport& self) { return self.coverage.checked_tensor_steps; })
+      .def_prop_ro("skipped_steps",
+                   [](const RuleReport& self) { return self.coverage.skipped_steps; })
+      .def("to_json", [](const RuleReport& self) { return to_json(self); })
+      .def("__repr__", [](const RuleReport& self) {
+        return fmt::format("RuleReport({}: {}, {} findings)", self.name,
+                           rule_status_name(self.status), self.finding_count);
+      });
+}
+
+const char* type_name(ParameterType type) {
+  switch (type) {
+    case ParameterType::kBool:
+      return "bool";
+    case ParameterType::kInt:
+      return "int";
+    case ParameterType::kFloat:
+      return "float";
+    case ParameterType::kString:
+      return "str";
+    case ParameterType::kList:
+      return "list";
+  }
+  return "str";
+}
+
+nb::list parameter_list(std::span<const ParameterDescriptor> parameters) {
+  nb::list rows;
+  for (const ParameterDescriptor& parameter : parameters) {
+    nb::dict row;
+    row["name"] = text(parameter.name);
+    row["type"] = type_name(parameter.type);
+    row["default"] = text(parameter.default_value);
+    row["doc"] = text(parameter.doc);
+    rows.append(row);
+  }
+  return rows;
+}
+
+nb::list rule_list() {
+  nb::list rows;
+  for (const RuleDescriptor* rule : builtin_rules()) {
+    nb::dict row;
+    row["name"] = text(rule->name);
+    row["summary"] = text(rule->summary);
+    row["doc"] = text(rule->doc);
+    row["parameters"] = parameter_list(rule->parameters);
+    nb::list collections;
+    for (const std::string_view collection : rule->collections)
+      collections.append(text(collection));
+    row["collections"] = collections;
+    rows.append(row);
+  }
+  return rows;
+}
+
+nb::list action_list() {
+  nb::list rows;
+  for (const ActionDescriptor* action : builtin_actions()) {
+    nb::dict row;
+    row["name"] = text(action->name);
+    row["summary"] = text(action->summary);
+    row["doc"] = text(action->doc);
+    row["parameters"] = parameter_list(action->parameters);
+    rows.append(row);
+  }
+  return rows;
+}
+
+std::map<std::string, std::string> validate_rule(
+    const std::string& name, const std::map<std::string, std::string>& parameters) {
+  const RuleDescriptor& rule = find_rule(name);
+  const Parameters parsed(fmt::format("rule {}", rule.name), rule.parameters, parameters);
+  return {parsed.effective().begin(), parsed.effective().end()};
+}
+
+// Keeps the GIL: the trial is not thread-safe, and the callback is Python's. Signals are looked at
+// between steps.
+std::pair<std::vector<Finding>, std::vector<RuleReport>> check_trial(
+    Trial& trial, const std::vector<RuleTuple>& rules, std::optional<std::int64_t> first_step,
+    std::optional<std::int64_t> last_step, bool follow,
+    const std::optional<nb::callable>& on_finding) {
+  RuleEngine engine;
+  for (const RuleSpec& spec : to_rule_specs(rules)) engine.add(spec);
+  std::vector<Finding> findings;
+  std::optional<nb::python_error> raised;
+  engine.set_finding_handler([&](std::size_t, const Finding& finding) {
+    findings.push_back(finding);
+    if (!on_finding || raised) return;
+    try {
+      (*on_finding)(finding);
+    } catch (nb::python_error& error) {
+      raised.emplace(std::move(error));
+    }
+  });
+  engine.check_trial(trial, first_step, last_step, follow, [&] {
+    if (!raised && PyErr_CheckSignals() != 0) raised.emplace();
+    return raised.has_value();
+  });
+  if (raised) throw nb::python_error(std::move(*raised));
+  engine.finish();
+  return {std::move(findings), engine.reports()};
+}
+
+}  // namespace
+
+std::vector<RuleSpec> to_rule_specs(const std::vector<RuleTuple>& rules) {
+  std::vector<RuleSpec> specs;
+  specs.reserve(rules.size());
+  for (const auto& [name, parameters, actions] : rules)
+    specs.push_back({name, parameters, actions});
+  return specs;
+}
+
+void bind_rules(nb::module_& module) {
+  bind_finding(module);
+  bind_report(module);
+  module.def("rule_descriptors", &rule_list,
+             nb::sig("def rule_descriptors() -> list[dict[str, Any]]"),
+             "name, summary, doc, collections, parameters (name, type, default, doc).");
+  module.def("action_descriptors", &action_list,
+             nb::sig("def action_descriptors() -> list[dict[str, Any]]"));
+  module.def(
+      "parse_rule_spec",
+      [](const std::string& spec_text) {
+        RuleSpec spec = parse_rule_spec(spec_text);
+        return std::pair(std::move(spec.name), std::move(spec.parameters));
+      },
+      nb::arg("text"), "\"NAME:key=value,key=value\".");
+  module.def(
+      "validate_rule", &validate_rule, nb::arg("name"), nb::arg("parameters"),
+      "The effective parameters; NotFoundError or InvalidArgumentError, listing the valid ones.");
+  module.def(
+      "check_trial", &check_trial, nb::arg("trial"), nb::arg("rules"),
+      nb::arg("first_step").none() = nb::none(), nb::arg("last_step").none() = nb::none(),
+      nb::arg("follow") = false, nb::arg("on_finding").none() = nb::none(),
+      nb::sig("def check_trial(trial: Trial, rules: Sequence[RuleSpec], first_step: int | None = "
+              "None, last_step: int | None = None, follow: bool = False, on_finding: "
+              "Callable[[Finding], None] | None = None) -> tuple[list[Finding], "
+              "list[RuleReport]]"));
+}
+
+}  // namespace tensortap::bindings

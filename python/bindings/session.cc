@@ -1,0 +1,373 @@
+// session/ for Python: what a framework hook drives. The calls made for every tensor parse their
+// arguments with the C API and reuse their memory, so that a step in steady state allocates
+// nothing.
+#include "session/session.h"
+
+#include <limits>
+#include <map>
+
+#include <fmt/core.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "base/error.h"
+#include "bindings/bindings.h"
+#include "bindings/python_rule.h"
+
+namespace tensortap::bindings {
+namespace {
+
+struct PySession {
+  std::shared_ptr<Session> session;
+  PyCollectionSet collections;
+  std::string out_dir;
+
+  Recorder& recorder() const { return session->recorder(); }
+  ~PySession() {
+    // The last owner drains the writer, which may take as long as the disk wants.
+    const nb::gil_scoped_release release;
+    collections.home.reset();
+    session.reset();
+  }
+};
+
+Backpressure to_backpressure(const std::string& name) {
+  if (name == "block") return Backpressure::kBlock;
+  if (name == "drop") return Backpressure::kDrop;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("backpressure must be \"block\" or \"drop\", not \"{}\"", name));
+}
+
+void create_session(PySession* self, const std::string& out_dir, const PyCollectionSet& collections,
+                    const std::string& worker, const std::string& framework, bool resume,
+                    bool dry_run, const std::optional<SaveConfig>& save_config,
+                    const std::optional<ReductionConfig>& reduction_config,
+                    const std::vector<std::string>& include_collections, bool save_all,
+                    std::size_t compute_threads, std::size_t queue_bytes,
+                    const std::string& backpressure, const std::string& configuration_json,
+                    const std::vector<RuleTuple>& rules, std::size_t live_budget_bytes) {
+  SessionOptions options;
+  RecorderOptions& recorder = options.recorder;
+  recorder.out_dir = out_dir;
+  recorder.worker = worker;
+  recorder.framework = framework;
+  recorder.resume = resume;
+  recorder.dry_run = dry_run;
+  if (save_config) recorder.save_config = *save_config;
+  if (reduction_config) recorder.reduction_config = *reduction_config;
+  recorder.include_collections = include_collections;
+  recorder.save_all = save_all;
+  recorder.compute_threads = compute_threads;
+  recorder.writer.queue_size_bytes = queue_bytes;
+  recorder.writer.backpressure = to_backpressure(backpressure);
+  recorder.configuration_json = configuration_json;
+  options.rules = to_rule_specs(rules);
+  options.live_budget_bytes = live_budget_bytes;
+
+  if (collections.home->recorder != nullptr) {
+    throw Error(ErrorCode::kInvalidArgument, "these collections belong to another session");
+  }
+  std::shared_ptr<Session> session;
+  {
+    // A copy: when opening fails, the caller's set is as it was.
+    CollectionSet copy = copy_collections(collections.home->set);
+    const nb::gil_scoped_release release;
+    session = std::make_shared<Session>(std::move(options), std::move(copy));
+  }
+  // From here on the set and the collections handed out of it speak for the recorder's.
+  collections.home->recorder = &session->recorder();
+  collections.home->session = session;
+  collections.home->set = {};
+  new (self) PySession{std::move(session), collections, out_dir};
+}
+
+// One a thread: autograd calls from threads of its own.
+struct Scratch {
+  ViewParser views;
+  std::vector<TensorId> ids;
+  std::vector<RecordItem> items;
+};
+
+Scratch& thread_scratch() {
+  thread_local Scratch scratch;
+  scratch.views.clear();
+  scratch.ids.clear();
+  scratch.items.clear();
+  return scratch;
+}
+
+TensorId to_tensor_id(PyObject* number) {
+  const long id = PyLong_AsLong(number);
+  if (id < 0 || id > std::numeric_limits<TensorId>::max()) {
+    PyErr_Clear();
+    throw Error(ErrorCode::kInvalidArgument, "a tensor id must be a number that intern() gave");
+  }
+  return static_cast<TensorId>(id);
+}
+
+void record(const PySession& self, TensorId id, nb::handle data_ptr, nb::handle dtype,
+            nb::handle shape, nb::handle strides) {
+  Scratch& scratch = thread_scratch();
+  scratch.views.add(data_ptr.ptr(), dtype.ptr(), shape.ptr(), strides.ptr());
+  const nb::gil_scoped_release release;
+  self.recorder().record(id, scratch.views.view(0));
+}
+
+void record_raw(const PySession& self, TensorId id, nb::handle data_ptr, nb::handle dtype,
+                nb::handle shape, nb::handle strides) {
+  Scratch& scratch = thread_scratch();
+  scratch.views.add(data_ptr.ptr(), dtype.ptr(), shape.ptr(), strides.ptr());
+  const nb::gil_scoped_release release;
+  self.recorder().record_raw(id, scratch.views.view(0));
+}
+
+void record_batch(const PySession& self, nb::handle items) {
+  if (!PyList_Check(items.ptr()) && !PyTuple_Check(items.ptr())) {
+    throw Error(ErrorCode::kInvalidArgument, "record_batch takes a list of tuples");
+  }
+  Scratch& scratch = thread_scratch();
+  const Py_ssize_t count = PySequence_Fast_GET_SIZE(items.ptr());
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(items.ptr(), i);
+    if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 5) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "record_batch takes tuples of (id, data_ptr, dtype_code, shape, strides)");
+    }
+    scratch.ids.push_back(to_tensor_id(PyTuple_GET_ITEM(item, 0)));
+    scratch.views.add(PyTuple_GET_ITEM(item, 1), PyTuple_GET_ITEM(item, 2),
+                      PyTuple_GET_ITEM(item, 3), PyTuple_GET_ITEM(item, 4));
+  }
+  // Only now: adding may have moved what the views borrow.
+  for (std::size_t i = 0; i < scratch.ids.size(); ++i) {
+    scratch.items.push_back({scratch.ids[i], scratch.views.view(i)});
+  }
+  const nb::gil_scoped_release release;
+  self.recorder().record_batch(scratch.items);
+}
+
+// Where a stored statistic lives in the struct.
+std::uint64_t* count_field(Statistics& s, StatisticId id) {
+  switch (id) {
+    case StatisticId::kCount:
+      return &s.count;
+    case StatisticId::kNanCount:
+      return &s.nan_count;
+    case StatisticId::kPositiveInfCount:
+      return &s.positive_inf_count;
+    case StatisticId::kNegativeInfCount:
+      return &s.negative_inf_count;
+    case StatisticId::kZeroCount:
+      return &s.zero_count;
+    case StatisticId::kSubnormalCount:
+      return &s.subnormal_count;
+    case StatisticId::kOverflowCount:
+      return &s.overflow_count;
+    case StatisticId::kUnderflowCount:
+      return &s.underflow_count;
+    default:
+      return nullptr;
+  }
+}
+
+double* value_field(Statistics& s, StatisticId id) {
+  switch (id) {
+    case StatisticId::kMin:
+      return &s.min;
+    case StatisticId::kMax:
+      return &s.max;
+    case StatisticId::kMean:
+      return &s.mean;
+    case StatisticId::kVariance:
+      return &s.variance;
+    case StatisticId::kAbsMin:
+      return &s.abs_min;
+    case StatisticId::kAbsMean:
+      return &s.abs_mean;
+    case StatisticId::kAbsVariance:
+      return &s.abs_variance;
+    default:
+      return nullptr;
+  }
+}
+
+void record_statistics(const PySession& self, TensorId id, int dtype,
+                       const std::vector<std::int64_t>& shape,
+                       const std::map<std::string, double>& values) {
+  Statistics statistics;
+  for (const auto& [name, value] : values) {
+    const StatisticId statistic = to_statistic(name);
+    if (std::uint64_t* count = count_field(statistics, statistic)) {
+      if (!(value >= 0.0 && value < 1e18)) {
+        throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' must be a count", name));
+      }
+      *count = static_cast<std::uint64_t>(value);
+    } else if (double* field = value_field(statistics, statistic)) {
+      *field = value;
+    } else {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("'{}' follows from other statistics and cannot be recorded", name));
+    }
+  }
+  self.recorder().record_statistics(id, {to_dtype(dtype), shape}, statistics);
+}
+
+nb::dict counters(const PySession& self) {
+  const TraceWriterCounters counters = self.recorder().counters();
+  nb::dict values;
+  values["written_steps"] = counters.written_steps;
+  values["dropped_steps"] = counters.dropped_steps;
+  values["written_bytes"] = counters.written_bytes;
+  values["last_error"] = counters.last_error;
+  return values;
+}
+
+void bind_setup(nb::class_<PySession>& type) {
+  type.def("__init__", &create_session, nb::arg("out_dir"), nb::kw_only(), nb::arg("collections"),
+           nb::arg("worker") = "worker_0", nb::arg("framework") = "", nb::arg("resume") = false,
+           nb::arg("dry_run") = false, nb::arg("save_config").none() = nb::none(),
+           nb::arg("reduction_config").none() = nb::none(),
+           nb::arg("include_collections") = std::vector<std::string>{}, nb::arg("save_all") = false,
+           nb::arg("compute_threads") = 0, nb::arg("queue_bytes") = std::size_t{64} << 20,
+           nb::arg("backpressure") = "block", nb::arg("configuration_json") = "{}",
+           nb::arg("rules") = std::vector<RuleTuple>{},
+           nb::arg("live_budget_bytes") = std::size_t{16} << 20,
+           "Opens the run. `backpressure`: \"block\" or \"drop\". `collections` becomes the "
+           "session's "
+           "own.\n\nRunExistsError when the worker has already written to out_dir and `resume` is "
+           "False.")
+      .def_prop_ro("collections", [](const PySession& self) { return self.collections; })
+      .def("invalidate_plan", [](const PySession& self) { self.recorder().invalidate_plan(); })
+      .def(
+          "intern",
+          [](const PySession& self, const std::string& name,
+             const std::vector<std::string>& collections) {
+            return self.recorder().intern(name, collections);
+          },
+          nb::arg("name"), nb::arg("collections") = std::vector<std::string>{})
+      .def(
+          "find",
+          [](const PySession& self, const std::string& name) { return self.recorder().find(name); },
+          nb::arg("name"))
+      .def("is_included",
+           [](const PySession& self, TensorId id) { return self.recorder().is_included(id); })
+      .def(
+          "add_rule",
+          [](const PySession& self, const std::string& name, nb::callable callable,
+             const std::vector<std::string>& actions) {
+            self.session->add_rule(name, make_python_rule(name, std::move(callable)), actions);
+          },
+          nb::arg("name"), nb::arg("callable"), nb::arg("actions") = std::vector<std::string>{},
+          nb::sig("def add_rule(self, name: str, callable: Callable[[int, int, int], bool | None | "
+                  "Sequence[Finding | Mapping[str, Any]]], actions: Sequence[str] = ()) -> None"),
+          "A rule called as callable(step, mode, mode_step) after each step. Before the first "
+          "step.\n\n"
+          "True is a finding without details. An exception switches the rule off with status "
+          "\"Error\".");
+}
+
+void bind_steps(nb::class_<PySession>& type) {
+  type.def("set_mode",
+           [](const PySession& self, int mode) { self.recorder().set_mode(to_mode(mode)); })
+      .def_prop_ro("mode",
+                   [](const PySession& self) { return static_cast<int>(self.recorder().mode()); })
+      .def_prop_ro(
+          "step", [](const PySession& self) { return self.recorder().step(); },
+          "Global; -1 before the first.")
+      .def("mode_step",
+           [](const PySession& self, int mode) { return self.recorder().mode_step(to_mode(mode)); })
+      .def(
+          "begin_step",
+          [](const PySession& self) {
+            const nb::gil_scoped_release release;  // may end an open step
+            return self.recorder().begin_step().any_due();
+          },
+          "Ends an open step, plans the next. True when anything is due.")
+      .def_prop_ro("in_step", [](const PySession& self) { return self.recorder().in_step(); })
+      .def_prop_ro("any_due",
+                   [](const PySession& self) { return self.recorder().plan().any_due(); })
+      .def("is_due",
+           [](const PySession& self, TensorId id) { return self.recorder().plan().is_due(id); })
+      .def(
+          "due_flags",
+          [](const PySession& self, TensorId id) {
+            return static_cast<int>(self.recorder().plan().flags(id));
+          },
+          "0 not due; bits 1 statistics, 2 raw value, 4 histogram.")
+      .def("end_step", [](const PySession& self) {
+        const nb::gil_scoped_release release;
+        self.recorder().end_step();
+      });
+}
+
+void bind_record(nb::class_<PySession>& type) {
+  type.def("record", &record,
+           nb::sig(
+               "def record(self, id: int, data_ptr: int, dtype_code: int, shape: tuple[int, ...], "
+               "strides: tuple[int, ...] | None, /) -> None"),
+           "A tensor in this process's memory. `strides` in elements; None = C-contiguous.")
+      .def("record_batch", &record_batch,
+           nb::sig("def record_batch(self, items: Sequence[tuple[int, int, int, tuple[int, ...], "
+                   "tuple[int, ...] | None]], /) -> None"),
+           "The same for many: (id, data_ptr, dtype_code, shape, strides). `items`: list or tuple.")
+      .def(
+          "record_raw", &record_raw,
+          nb::sig("def record_raw(self, id: int, data_ptr: int, dtype_code: int, shape: tuple[int, "
+                  "...], strides: tuple[int, ...] | None, /) -> None"),
+          "Keeps the raw value whatever the plan says.")
+      .def("record_statistics", &record_statistics,
+           nb::sig("def record_statistics(self, id: int, dtype_code: int, shape: tuple[int, ...], "
+                   "statistics: Mapping[str, float], /) -> None"),
+           "Statistics that the framework computed; stored names of `statistic_table()`, all "
+           "others 0.")
+      .def("record_scalar", [](const PySession& self, const std::string& name,
+                               double value) { self.recorder().record_scalar(name, value); })
+      .def("record_text", [](const PySession& self, const std::string& name,
+                             const std::string& text) { self.recorder().record_text(name, text); });
+}
+
+void bind_outcome(nb::class_<PySession>& type) {
+  type.def_prop_ro("stop_reason", [](const PySession& self) { return self.session->stop_reason(); })
+      .def_prop_ro("findings", [](const PySession& self) { return self.session->findings(); })
+      .def("rule_reports", [](const PySession& self) { return self.session->rule_reports(); })
+      .def("live_trial", [](const PySession& self) { return self.session->live_trial(); })
+      .def("export_collections",
+           [](const PySession& self) { self.recorder().export_collections(); })
+      .def(
+          "flush",
+          [](const PySession& self, double timeout_s) {
+            const nb::gil_scoped_release release;
+            return self.recorder().flush(static_cast<std::int64_t>(timeout_s * 1e9));
+          },
+          nb::arg("timeout_s") = 10.0)
+      .def("close",
+           [](const PySession& self) {
+             const nb::gil_scoped_release release;
+             self.session->close();
+           })
+      .def("counters", &counters, nb::sig("def counters(self) -> dict[str, Any]"),
+           "written_steps, dropped_steps, written_bytes, last_error.")
+      .def_prop_ro("run_id", [](const PySession& self) { return self.recorder().run_id(); })
+      .def_prop_ro("out_dir", [](const PySession& self) { return self.out_dir; })
+      .def_prop_ro("is_closed", [](const PySession& self) { return self.recorder().is_closed(); });
+}
+
+}  // namespace
+
+void bind_session(nb::module_& module) {
+  nb::class_<PySession> type(
+      module, "Session",
+      "One training process: recorder, live trial, rules and actions.\n\n"
+      "`record*` may be called from several threads; the rest from one thread at a time. Memory "
+      "must\n"
+      "stay valid and unchanged during the call; the GIL is released while it is read.");
+  bind_setup(type);
+  bind_steps(type);
+  bind_record(type);
+  bind_outcome(type);
+}
+
+}  // namespace tensortap::bindings

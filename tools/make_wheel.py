@@ -1,8 +1,8 @@
 """Makes a self-contained wheel in dist/ and tries it in a fresh virtual environment.
 
-The wheel carries the shared libraries that Debian's -dev packages gave the build (auditwheel puts them
-beside the package), so that it installs and runs where those packages are not. To be run by `make wheel`,
-with the Python of the environment that has requirements/wheel.txt and requirements/build.txt.
+The wheel carries the shared libraries that Debian's -dev packages gave the build (auditwheel puts
+them beside the package), so that it installs and runs where those packages are not. To be run by
+`make wheel`, with the Python of the environment that has requirements/wheel.txt and build.txt.
 """
 
 from __future__ import annotations

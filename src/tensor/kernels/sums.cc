@@ -1,0 +1,157 @@
+// Sums, extremes and centred sums of a block: the pass that reads every tensor from memory.
+
+#include <cstring>
+
+#include "tensor/block_kernels.h"
+
+// clang-format off: the order matters
+#include "tensor/kernel_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tensor/kernels/sums.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace tensortap::tensor {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DoubleTag = hn::ScalableTag<double>;
+using DoubleVector = hn::Vec<DoubleTag>;
+
+HWY_INLINE void add_sums(DoubleVector x, DoubleVector& sum, DoubleVector& abs_sum,
+                         DoubleVector& square_sum) {
+  sum = hn::Add(sum, x);
+  abs_sum = hn::Add(abs_sum, hn::Abs(x));
+  square_sum = hn::MulAdd(x, x, square_sum);
+}
+
+HWY_INLINE double total(DoubleVector a, DoubleVector b) {
+  return hn::GetLane(hn::SumOfLanes(DoubleTag(), hn::Add(a, b)));
+}
+
+HWY_INLINE DoubleVector load_as_double(const float* x) {
+  const hn::Rebind<float, DoubleTag> half;
+  return hn::PromoteTo(DoubleTag(), hn::LoadU(half, x));
+}
+HWY_INLINE DoubleVector load_as_double(const double* x) { return hn::LoadU(DoubleTag(), x); }
+
+// Copies the last, incomplete vector and fills the lanes behind it.
+template <class T>
+HWY_INLINE void copy_tail(const T* x, std::size_t n, T fill, std::size_t lanes, T* tail) {
+  for (std::size_t i = 0; i < lanes; ++i) tail[i] = fill;
+  std::memcpy(tail, x, n * sizeof(T));
+}
+
+template <class T>
+HWY_INLINE BlockSums sum_block_impl(const T* HWY_RESTRICT x, std::size_t n) {
+  const hn::ScalableTag<T> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const std::size_t double_lanes = hn::Lanes(DoubleTag());
+  auto min = hn::Set(d, x[0]);
+  auto max = min;
+  auto abs_min = hn::Abs(min);
+  // Two sets of sums: the latency of an addition is longer than the time between two of them.
+  auto sum0 = hn::Zero(DoubleTag()), sum1 = sum0;
+  auto abs0 = sum0, abs1 = sum0, square0 = sum0, square1 = sum0;
+  const std::size_t step = 2 * double_lanes;  // one vector of T, or two
+  const auto take = [&](const T* HWY_RESTRICT p) HWY_ATTR {
+    add_sums(load_as_double(p), sum0, abs0, square0);
+    add_sums(load_as_double(p + double_lanes), sum1, abs1, square1);
+  };
+  const auto bound = [&](const T* HWY_RESTRICT p) HWY_ATTR {
+    for (std::size_t k = 0; k < step; k += lanes) {
+      const auto v = hn::LoadU(d, p + k);
+      min = hn::Min(min, v);
+      max = hn::Max(max, v);
+      abs_min = hn::Min(abs_min, hn::Abs(v));
+    }
+  };
+  std::size_t i = 0;
+  for (; i + step <= n; i += step) {
+    bound(x + i);
+    take(x + i);
+  }
+  if (i < n) {
+    HWY_ALIGN T tail[2 * HWY_MAX_BYTES / sizeof(T)];
+    copy_tail(x + i, n - i, x[0], step, tail);  // repeats an element: changes no extreme
+    bound(tail);
+    copy_tail(x + i, n - i, T{0}, step, tail);  // zeros: change no sum
+    take(tail);
+  }
+  return {total(sum0, sum1),
+          total(abs0, abs1),
+          total(square0, square1),
+          static_cast<double>(hn::GetLane(hn::MinOfLanes(d, min))),
+          static_cast<double>(hn::GetLane(hn::MaxOfLanes(d, max))),
+          static_cast<double>(hn::GetLane(hn::MinOfLanes(d, abs_min)))};
+}
+
+template <class T>
+HWY_INLINE CenteredSums center_block_impl(const T* HWY_RESTRICT x, std::size_t n, double mean,
+                                          double abs_mean) {
+  const DoubleTag d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto pivot = hn::Set(d, mean);
+  const auto abs_pivot = hn::Set(d, abs_mean);
+  auto sum = hn::Zero(d), square_sum = sum, abs_sum = sum, abs_square_sum = sum;
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto v = load_as_double(x + i);
+    const auto off = hn::Sub(v, pivot);
+    const auto abs_off = hn::Sub(hn::Abs(v), abs_pivot);
+    sum = hn::Add(sum, off);
+    square_sum = hn::MulAdd(off, off, square_sum);
+    abs_sum = hn::Add(abs_sum, abs_off);
+    abs_square_sum = hn::MulAdd(abs_off, abs_off, abs_square_sum);
+  }
+  CenteredSums sums = {total(sum, hn::Zero(d)), total(square_sum, hn::Zero(d)),
+                       total(abs_sum, hn::Zero(d)), total(abs_square_sum, hn::Zero(d))};
+  for (; i < n; ++i) {
+    const double v = static_cast<double>(x[i]);
+    const double off = v - mean;
+    const double abs_off = (v < 0.0 ? -v : v) - abs_mean;
+    sums.sum += off;
+    sums.square_sum += off * off;
+    sums.abs_sum += abs_off;
+    sums.abs_square_sum += abs_off * abs_off;
+  }
+  return sums;
+}
+
+BlockSums sum_float(const float* x, std::size_t n) { return sum_block_impl(x, n); }
+BlockSums sum_double(const double* x, std::size_t n) { return sum_block_impl(x, n); }
+CenteredSums center_float(const float* x, std::size_t n, double mean, double abs_mean) {
+  return center_block_impl(x, n, mean, abs_mean);
+}
+CenteredSums center_double(const double* x, std::size_t n, double mean, double abs_mean) {
+  return center_block_impl(x, n, mean, abs_mean);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tensortap::tensor
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tensortap::tensor {
+
+HWY_EXPORT(sum_float);
+HWY_EXPORT(sum_double);
+HWY_EXPORT(center_float);
+HWY_EXPORT(center_double);
+
+BlockSums sum_block(const float* x, std::size_t n) { return HWY_DYNAMIC_DISPATCH(sum_float)(x, n); }
+BlockSums sum_block(const double* x, std::size_t n) {
+  return HWY_DYNAMIC_DISPATCH(sum_double)(x, n);
+}
+CenteredSums center_block(const float* x, std::size_t n, double mean, double abs_mean) {
+  return HWY_DYNAMIC_DISPATCH(center_float)(x, n, mean, abs_mean);
+}
+CenteredSums center_block(const double* x, std::size_t n, double mean, double abs_mean) {
+  return HWY_DYNAMIC_DISPATCH(center_double)(x, n, mean, abs_mean);
+}
+
+}  // namespace tensortap::tensor
+#endif  // HWY_ONCE

@@ -1,6 +1,6 @@
-// Collections: named groups of tensors, by regex or by name, with their own save and reduction settings
-// (smdebug's Collection and CollectionManager). Matching is Python's re.search. Used by Recorder and, read back
-// from collections/<worker>.json, by trial/. Not thread-safe.
+// Collections: named groups of tensors, by regex or by name, with their own save and reduction
+// settings (smdebug's Collection and CollectionManager). Matching is Python's re.search. Used by
+// Recorder and, read back from collections/<worker>.json, by trial/. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,13 @@
 
 namespace tensortap {
 
-// What of a tensor is kept. Statistics cost one pass and are always there; raw values are asked for.
+// What of a tensor is kept. Statistics cost one pass and are always there; raw values are asked
+// for.
 struct ReductionConfig {
   bool save_raw_tensor = false;
   bool save_shape = false;  // accepted as in smdebug: the shape is always recorded
-  // The reductions the user named, as tokens: "mean", "abs_mean", "l1_norm", "abs_l2_norm". Kept for reading
-  // back; every statistic is recorded whatever stands here.
+  // The reductions the user named, as tokens: "mean", "abs_mean", "l1_norm", "abs_l2_norm". Kept
+  // for reading back; every statistic is recorded whatever stands here.
   std::vector<std::string> reductions;
 
   // Parses "min, abs_mean, l2_norm"; throws Error(kInvalidArgument) naming the valid tokens.
@@ -65,11 +66,22 @@ class CollectionSet {
   const Collection* find(std::string_view name) const;
   void add(Collection collection);  // replaces a same-named one
   std::vector<std::string> names() const;
+  std::size_t size() const { return collections_.size(); }
+  // Sorted by name.
   std::vector<std::string> collections_of(std::string_view tensor_name) const;
 
-  // collections/<worker>.json: schema in docs/trace-format.md.
+  // collections/<worker>.json, one object; docs/trace-format.md has the schema:
+  //   {"version": 1, "collections": {NAME: {
+  //     "include_regex": [string], "tensor_names": [string, sorted],
+  //     "save_config": null | {"TRAIN" | "EVAL" | "PREDICT" | "GLOBAL": null | {"save_interval":
+  //     int,
+  //       "start_step": int, "end_step": int | null, "save_steps": [int]}},
+  //     "reduction_config": null | {"save_raw_tensor": bool, "save_shape": bool, "reductions":
+  //     [string]}, "save_histogram": bool}}}
+  // Reading: absent keys take their defaults, unknown ones are ignored, "reductions" may be one
+  // comma-separated string, a wrong type is corruption.
   std::string to_json() const;
-  // Throws Error(kCorrupt) with `where` last.
+  // Throws Error(kCorrupt), or Error(kUnsupported) for a newer version, with `where` last.
   static CollectionSet from_json(std::string_view json, std::string_view where);
 
  private:

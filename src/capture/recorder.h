@@ -1,8 +1,10 @@
-// The one engine under every framework hook: decides what is due, computes statistics, copies raw values,
-// counts steps and modes, and hands finished steps to the writer and to the sinks. Knows no framework.
-// record() may be called from several threads at once (autograd has its own); begin_step, end_step, set_mode, close
-// from one thread at a time. After fork the child's recorder is inert. Methods throw Error for a caller's mistakes; what
-// happens inside a step (a failing disk, a full queue) never throws: it is counted.
+// The one engine under every framework hook: decides what is due, computes statistics, copies raw
+// values, counts steps and modes, and hands finished steps to the writer and to the sinks. Knows no
+// framework. record*() and intern() may be called from several threads at once (autograd has its
+// own); everything else from one thread at a time, and begin_step, end_step, set_mode and close not
+// while others record. After fork the child's recorder is inert, and so is a closed one. Methods
+// throw Error for a caller's mistakes; what happens inside a step (a failing disk, a full queue, no
+// memory) never throws: it is counted.
 #pragma once
 
 #include <cstdint>
@@ -24,18 +26,20 @@
 namespace tensortap {
 
 struct RecorderOptions {
-  std::string out_dir;                       // a path or URI
+  std::string out_dir;               // a path or URI
+  std::shared_ptr<Storage> storage;  // instead of out_dir, when given
   std::string worker = "worker_0";
-  std::string framework;                     // "pytorch 2.13.0": for run.json
-  bool resume = false;                       // go on in a run that this worker has already written to
-  bool dry_run = false;                      // count and plan, write nothing
+  std::string framework;  // "pytorch 2.13.0": for run.json
+  bool resume = false;    // go on in a run that this worker has already written to
+  bool dry_run = false;   // count and plan, write nothing
   SaveConfig save_config = SaveConfig::for_all_modes({});
-  ReductionConfig reduction_config;          // for collections without their own
+  ReductionConfig reduction_config;  // for collections without their own
   std::vector<std::string> include_collections;
-  bool save_all = false;                     // every tensor: collection "all" with regex ".*" is included
-  std::size_t compute_threads = 0;           // besides the caller; 0 = none
-  TraceWriterOptions writer;                 // worker, run_id, session and dictionary are filled in by the Recorder
-  std::string configuration_json = "{}";     // kept in run.json as it is
+  bool save_all = false;            // every tensor: collection "all" with regex ".*" is included
+  std::size_t compute_threads = 0;  // besides the caller; 0 = none
+  TraceWriterOptions
+      writer;  // worker, run_id, session and dictionary are filled in by the Recorder
+  std::string configuration_json = "{}";  // kept in run.json as it is
 };
 
 // One tensor of a batch.
@@ -46,23 +50,29 @@ struct RecordItem {
 
 class Recorder {
  public:
-  // Opens the run. `collections` are the framework's built-in ones plus the user's. Throws Error(kAlreadyExists) when this worker has
-  // already written to out_dir and resume is false; the message says how to go on.
+  // Opens the run. `collections` are the framework's built-in ones plus the user's. Throws
+  // Error(kAlreadyExists) when this worker has already written to out_dir and resume is false; the
+  // message says how to go on.
   Recorder(RecorderOptions options, CollectionSet collections);
   ~Recorder();  // closes
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
   CollectionSet& collections();
-  // To be called after collections or configuration changed once steps have begun: the next step plans anew.
+  // To be called after collections or configuration changed once steps have begun: the next step
+  // plans anew.
   void invalidate_plan();
 
-  // Once a tensor; the same name gives the same id. `collections` are added to those whose regex matches.
+  // Once a tensor; the same name gives the same id. `collections` are added to those whose regex
+  // matches.
   TensorId intern(std::string_view name, std::span<const std::string> collections = {});
   std::optional<TensorId> find(std::string_view name) const;
-  // Whether any collection that is being saved could ever want this tensor (so that a hook need not look at it again).
+  // Whether any collection that is being saved could ever want this tensor (so that a hook need not
+  // look at it again).
   bool is_included(TensorId tensor) const;
 
+  // Of the next step. A change ends an open step first, so that what is said next goes to the new
+  // mode.
   void set_mode(Mode mode);
   Mode mode() const;
   std::int64_t step() const;                // global; -1 before the first
@@ -73,18 +83,22 @@ class Recorder {
   const StepPlan& plan() const;
   bool in_step() const;
 
-  // Statistics (and a raw copy when planned) of a tensor that is due; not due: nothing happens. The view's memory is read before the
-  // call returns. A second record of the same tensor in a step replaces the first.
+  // Statistics (and a raw copy when planned) of a tensor that is due; not due: nothing happens. The
+  // view's memory is read before the call returns. A second record of the same tensor in a step
+  // replaces the first.
   void record(TensorId tensor, const TensorView& view);
   // The same for many tensors, shared out over the threads.
   void record_batch(std::span<const RecordItem> items);
   // Statistics that the framework computed (on a GPU).
   void record_statistics(TensorId tensor, const Layout& layout, const Statistics& statistics,
                          const Histogram* histogram = nullptr);
-  // Not gated by the plan: what a script says explicitly is kept. Outside a step they go to the next one.
+  // Not gated by the plan: what a script says explicitly is kept, with the step it was said in,
+  // saved or not. Outside a step they go to the next one; at close() without a next one, to a step
+  // of their own. The name is final (a hook adds "scalar/").
   void record_scalar(std::string_view name, double value);
   void record_text(std::string_view name, std::string_view text);
-  // A raw value that the script asked for, whatever the plan says (save_tensor).
+  // A raw value that the script asked for, whatever the plan says (save_tensor), with its
+  // statistics.
   void record_raw(TensorId tensor, const TensorView& view);
 
   // Hands the step on. Nothing recorded: nothing is written. Idempotent between steps.
@@ -101,7 +115,10 @@ class Recorder {
   void close() noexcept;
   bool is_closed() const;
 
+  // Steps lost before they reached the writer are among the dropped ones.
   TraceWriterCounters counters() const;
+  // What went wrong inside steps besides the writer's own trouble; the first was logged.
+  std::uint64_t fault_count() const;
   const std::string& run_id() const;
   Storage& storage();
 

@@ -1,5 +1,6 @@
-// What is due at the current step: one bit a tensor, and what of it to keep. Recomputed only when the set of due
-// collections changes. Asking costs one bit test. Written by Recorder, read by hooks on the training thread.
+// What is due at the current step: one byte of flags a tensor, saying what of it to keep.
+// Recomputed only when the set of due collections changes. Asking costs one test. Made by
+// StepPlanner, read by hooks on the training thread.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,9 @@ class StepPlan {
   std::uint8_t flags(TensorId tensor) const { return tensor < flags_.size() ? flags_[tensor] : 0; }
 
  private:
-  friend class Recorder;
-  bool any_due_ = false;  // some collection that is being saved is due, whether or not it has tensors yet
+  friend class StepPlanner;
+  // Some collection that is being saved is due, whether or not it has tensors yet.
+  bool any_due_ = false;
   std::vector<std::uint8_t> flags_;
 };
 

@@ -81,6 +81,7 @@ wheel: setup  ## make a self-contained wheel in dist/, and try it in a fresh env
 lint: setup  ## layers, size ratchet, formatting, types
 	$(VENV)/bin/python tools/check_layers.py
 	$(VENV)/bin/python tools/check_ratchet.py
+	$(VENV)/bin/python tools/draw_house.py --check
 	@$(VENV)/bin/clang-format --dry-run -Werror $(CXX_FILES)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .

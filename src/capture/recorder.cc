@@ -264,7 +264,12 @@ Recorder::~Recorder() {
 
 CollectionSet& Recorder::collections() { return state_->collections; }
 
-void Recorder::invalidate_plan() { state_->needs_planning = true; }
+void Recorder::invalidate_plan() {
+  state_->needs_planning = true;
+  ++state_->plan_version;
+}
+
+std::uint64_t Recorder::plan_version() const { return state_->plan_version; }
 
 TensorId Recorder::intern(std::string_view name, std::span<const std::string> collections) {
   if (state_->fork_guard.is_forked_child()) return 0;
@@ -278,12 +283,10 @@ std::optional<TensorId> Recorder::find(std::string_view name) const {
   return state_->table.find(name);
 }
 
-bool Recorder::is_included(TensorId tensor) const {
+bool Recorder::is_included(std::string_view name) const {
   if (state_->is_inert()) return false;
   const std::lock_guard lock(state_->mutex);
-  state_->check_tensor(tensor);
-  const std::vector<std::string> names =
-      state_->collections.collections_of(state_->table.dictionary().tensors[tensor].name);
+  const std::vector<std::string> names = state_->collections.collections_of(name);
   if (!state_->needs_planning) return state_->planner.is_ever_due(names);
   StepPlanner planner(planner_defaults(state_->options));
   planner.configure(state_->collections);

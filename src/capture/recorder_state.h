@@ -107,6 +107,7 @@ struct Recorder::State {
   std::vector<std::unique_ptr<BatchScratch>> scratches;
 
   // Of the training thread.
+  std::uint64_t plan_version = 0;
   Mode mode = Mode::kGlobal;
   std::int64_t step = -1;
   std::array<std::int64_t, kModeCount> mode_steps;  // index: mode number - 1

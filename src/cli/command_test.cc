@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "session/tiny_training.h"
+#include "session/tiny_training_for_test.h"
 
 namespace tensortap {
 namespace {

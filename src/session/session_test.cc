@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "session/tiny_training.h"
+#include "session/tiny_training_for_test.h"
 
 namespace tensortap {
 namespace {

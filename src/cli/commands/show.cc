@@ -204,44 +204,45 @@ int run(const ArgumentValues& arguments) {
   return kExitOk;
 }
 
+constexpr std::array kArguments = {
+    ArgumentDescriptor{
+        .name = "run", .value_name = "RUN", .doc = "a run's directory", .is_required = true},
+    ArgumentDescriptor{.name = "tensor",
+                       .value_name = "TENSOR",
+                       .doc = "the tensor's whole name, as `tensortap ls` shows it",
+                       .is_required = true},
+    ArgumentDescriptor{.name = "stat",
+                       .kind = ArgumentKind::kOption,
+                       .value_name = "NAME",
+                       .doc = "a statistic (mean, abs_max, l2 …); repeatable",
+                       .is_repeatable = true},
+    ArgumentDescriptor{.name = "steps",
+                       .kind = ArgumentKind::kOption,
+                       .value_name = "A:B",
+                       .doc = "only steps from A up to, not including, B"},
+    ArgumentDescriptor{
+        .name = "mode",
+        .kind = ArgumentKind::kOption,
+        .value_name = "MODE",
+        .doc =
+            "TRAIN, EVAL or PREDICT: steps count within the mode; default all, counted globally"},
+    ArgumentDescriptor{.name = "worker",
+                       .kind = ArgumentKind::kOption,
+                       .value_name = "NAME",
+                       .doc = "default: the first that has the tensor"},
+    ArgumentDescriptor{.name = "csv",
+                       .kind = ArgumentKind::kFlag,
+                       .value_name = "",
+                       .doc = "as CSV, numbers in full"},
+    ArgumentDescriptor{.name = "json",
+                       .kind = ArgumentKind::kFlag,
+                       .value_name = "",
+                       .doc = "as JSON, one list a statistic"},
+};
+
 }  // namespace
 
 const CommandDescriptor& show_command() {
-  static constexpr std::array kArguments = {
-      ArgumentDescriptor{
-          .name = "run", .value_name = "RUN", .doc = "a run's directory", .is_required = true},
-      ArgumentDescriptor{.name = "tensor",
-                         .value_name = "TENSOR",
-                         .doc = "the tensor's whole name, as `tensortap ls` shows it",
-                         .is_required = true},
-      ArgumentDescriptor{.name = "stat",
-                         .kind = ArgumentKind::kOption,
-                         .value_name = "NAME",
-                         .doc = "a statistic (mean, abs_max, l2 …); repeatable",
-                         .is_repeatable = true},
-      ArgumentDescriptor{.name = "steps",
-                         .kind = ArgumentKind::kOption,
-                         .value_name = "A:B",
-                         .doc = "only steps from A up to, not including, B"},
-      ArgumentDescriptor{
-          .name = "mode",
-          .kind = ArgumentKind::kOption,
-          .value_name = "MODE",
-          .doc =
-              "TRAIN, EVAL or PREDICT: steps count within the mode; default all, counted globally"},
-      ArgumentDescriptor{.name = "worker",
-                         .kind = ArgumentKind::kOption,
-                         .value_name = "NAME",
-                         .doc = "default: the first that has the tensor"},
-      ArgumentDescriptor{.name = "csv",
-                         .kind = ArgumentKind::kFlag,
-                         .value_name = "",
-                         .doc = "as CSV, numbers in full"},
-      ArgumentDescriptor{.name = "json",
-                         .kind = ArgumentKind::kFlag,
-                         .value_name = "",
-                         .doc = "as JSON, one list a statistic"},
-  };
   static constexpr CommandDescriptor kDescriptor{
       .name = "show",
       .summary = "Show the statistics of one tensor over the steps.",

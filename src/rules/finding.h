@@ -9,8 +9,8 @@
 namespace tensortap {
 
 struct Finding {
-  std::string rule;       // filled in by the engine
-  std::string tensor;     // "" when the finding is not about one tensor
+  std::string rule;    // filled in by the engine
+  std::string tensor;  // "" when the finding is not about one tensor
   std::string worker;
   std::int64_t step = 0;  // global step
   Mode mode = Mode::kGlobal;
@@ -18,12 +18,13 @@ struct Finding {
   std::string statistic;  // of what `observed` is: "abs_mean"
   double observed = 0.0;
   double threshold = 0.0;
-  std::string message;    // a sentence a person understands
+  std::string message;  // a sentence a person understands
 
   bool operator==(const Finding&) const = default;
 };
 
-// One JSON object on one line: the format of rules/<name>.jsonl, documented in docs/trace-format.md.
+// One JSON object on one line: the format of rules/<name>.jsonl, documented in
+// docs/trace-format.md.
 std::string to_json(const Finding& finding);
 
 }  // namespace tensortap

@@ -1,5 +1,5 @@
-// Parameters of rules and actions: declared by a descriptor, given as strings (as SageMaker sends them) or typed
-// values, checked against the declaration. Immutable after parsing, thread-safe.
+// Parameters of rules and actions: declared by a descriptor, given as strings (as SageMaker sends
+// them) or typed values, checked against the declaration. Immutable after parsing, thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,14 @@ struct ParameterDescriptor {
 
 class Parameters {
  public:
-  // Throws Error(kInvalidArgument): an unknown name (lists the valid ones, suggests the nearest), a value that does not parse, one out of range.
-  // `owner` ("rule VanishingGradient") goes into the messages. "None" and "" mean unset.
+  // Throws Error(kInvalidArgument): an unknown name (lists the valid ones, suggests the nearest), a
+  // value that does not parse, one out of range. `owner` ("rule VanishingGradient") goes into the
+  // messages. "None" and "" mean unset.
   Parameters(std::string_view owner, std::span<const ParameterDescriptor> descriptors,
              const std::map<std::string, std::string>& given);
 
-  // The name must be declared. get_* of an unset parameter without default gives the type's zero; is_set tells.
+  // The name must be declared. get_* of an unset parameter without default gives the type's zero;
+  // is_set tells.
   bool is_set(std::string_view name) const;
   bool get_bool(std::string_view name) const;
   std::int64_t get_int(std::string_view name) const;
@@ -45,8 +47,9 @@ class Parameters {
   std::map<std::string, std::string, std::less<>> values_;
 };
 
-// "NAME:key=value,key=value" as on the command line -> name and parameters. Commas inside brackets do not split; a part without "="
-// continues the value before it, so that lists need no quoting ("collection_names=losses,metrics").
+// "NAME:key=value,key=value" as on the command line -> name and parameters. Commas inside brackets
+// do not split; a part without "=" continues the value before it, so that lists need no quoting
+// ("collection_names=losses,metrics").
 struct RuleSpec {
   std::string name;
   std::map<std::string, std::string> parameters;

@@ -1,6 +1,7 @@
-// A rule looks at one finished step after the other and says what is wrong. The same object runs in the training
-// process, beside it, and over a recorded run; it sees the same StepView each time, so the findings agree. A rule may keep
-// state between steps; it sees steps in ascending global order. Not thread-safe.
+// A rule looks at one finished step after the other and says what is wrong. The same object runs in
+// the training process, beside it, and over a recorded run; it sees the same StepView each time, so
+// the findings agree. A rule may keep state between steps; it sees steps in ascending global order.
+// Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -40,26 +41,36 @@ struct StepView {
 // How much a rule has seen: silence must never look like health.
 struct Coverage {
   std::uint64_t checked_steps = 0;
-  std::uint64_t matched_tensors = 0;      // distinct names
+  std::uint64_t matched_tensors = 0;  // distinct names
   std::uint64_t checked_tensor_steps = 0;
-  std::uint64_t skipped_steps = 0;        // steps at which nothing matched
+  std::uint64_t skipped_steps = 0;  // steps at which nothing matched
 };
 
-// Which tensors a rule looks at, by collection and regex (the union; both empty = all). Remembers the answer for each worker's tensor id, so
-// that asking is one lookup.
+// Which tensors a rule looks at, by collection and regex (the union; both empty = all). Remembers
+// the answer for each worker's tensor id, so that asking is one lookup.
 class TensorSelector {
  public:
+  // Throws Error(kInvalidArgument) when a regex does not compile.
   TensorSelector(std::vector<std::string> collections, std::vector<std::string> regexes);
-  bool selects(const WorkerStep& worker, TensorId tensor);
+  bool selects(const WorkerStep& worker, TensorId tensor) {
+    if (worker.worker_index < known_.size()) {
+      const std::vector<signed char>& known = known_[worker.worker_index];
+      if (tensor < known.size() && known[tensor] != 0) return known[tensor] > 0;
+    }
+    return ask(worker, tensor);
+  }
   std::uint64_t matched_tensors() const { return matched_.size(); }
   // "collection gradients", for the message that nothing matched.
   std::string description() const;
+  const std::vector<std::string>& collections() const { return collections_; }
 
  private:
+  bool ask(const WorkerStep& worker, TensorId tensor);
   bool decide(const TensorInfo& info) const;
   std::vector<std::string> collections_;
   std::vector<Regex> regexes_;
-  std::vector<std::vector<signed char>> known_;  // [worker_index][tensor]: -1 no, 1 yes, 0 not asked
+  std::vector<std::vector<signed char>>
+      known_;  // [worker_index][tensor]: -1 no, 1 yes, 0 not asked
   std::map<std::string, int, std::less<>> matched_;
 };
 
@@ -68,9 +79,13 @@ class Rule {
   virtual ~Rule() = default;
   // Appends what it finds at this step; `rule` is filled in by the engine.
   virtual void check(const StepView& step, std::vector<Finding>& findings) = 0;
+  // A step before the rule's start_step: to remember, not to judge.
+  virtual void observe(const StepView&) {}
   virtual Coverage coverage() const = 0;
   // What it looks for, for "matched no tensor" messages.
   virtual std::string selection() const = 0;
+  // The collections among it, for saying that one of them was not saved.
+  virtual std::vector<std::string> wanted_collections() const { return {}; }
 };
 
 struct RuleDescriptor {

@@ -1,0 +1,259 @@
+#include "rules/engine.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <exception>
+#include <limits>
+#include <thread>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "rules/registry.h"
+#include "trial/trial.h"
+
+namespace tensortap {
+namespace {
+
+constexpr std::chrono::milliseconds kPollInterval(50);
+
+// What SageMaker sends along with every rule, and what means nothing here.
+constexpr std::array<std::string_view, 2> kIgnoredParameters = {"base_trial", "rule_to_invoke"};
+
+}  // namespace
+
+std::string_view rule_status_name(RuleStatus status) {
+  switch (status) {
+    case RuleStatus::kInProgress:
+      return "InProgress";
+    case RuleStatus::kNoIssuesFound:
+      return "NoIssuesFound";
+    case RuleStatus::kIssuesFound:
+      return "IssuesFound";
+    case RuleStatus::kNoData:
+      return "NoData";
+    case RuleStatus::kError:
+      return "Error";
+  }
+  return "";
+}
+
+std::string to_json(const RuleReport& report) {
+  JsonWriter json;
+  json.begin_object()
+      .field("name", report.name)
+      .field("status", rule_status_name(report.status))
+      .field("finding_count", report.finding_count);
+  json.key("first_finding");
+  report.first_finding ? json.raw(to_json(*report.first_finding)) : json.null();
+  json.key("coverage")
+      .begin_object()
+      .field("checked_steps", report.coverage.checked_steps)
+      .field("matched_tensors", report.coverage.matched_tensors)
+      .field("checked_tensor_steps", report.coverage.checked_tensor_steps)
+      .field("skipped_steps", report.coverage.skipped_steps)
+      .end_object();
+  json.field("message", report.message);
+  json.key("parameters").begin_object();
+  for (const auto& [name, value] : report.parameters) json.field(name, value);
+  json.end_object().end_object();
+  return json.text();
+}
+
+std::size_t RuleEngine::add(const RuleSpec& spec) {
+  const RuleDescriptor& descriptor = find_rule(spec.name);
+  std::vector<ParameterDescriptor> declared(descriptor.parameters.begin(),
+                                            descriptor.parameters.end());
+  const auto common = common_rule_parameters();
+  declared.insert(declared.end(), common.begin(), common.end());
+  std::map<std::string, std::string> given = spec.parameters;
+  for (const std::string_view ignored : kIgnoredParameters) given.erase(std::string(ignored));
+  const Parameters parameters(fmt::format("rule {}", descriptor.name), declared, given);
+  Entry entry;
+  entry.rule = descriptor.create(parameters);
+  entry.start_step = parameters.get_int("start_step");
+  if (parameters.is_set("end_step")) entry.end_step = parameters.get_int("end_step");
+  entry.report.parameters = parameters.effective();
+  return insert(std::string(descriptor.name), std::move(entry));
+}
+
+std::size_t RuleEngine::add(std::string name, std::unique_ptr<Rule> rule) {
+  Entry entry;
+  entry.rule = std::move(rule);
+  entry.start_step = std::numeric_limits<std::int64_t>::min();
+  return insert(std::move(name), std::move(entry));
+}
+
+std::size_t RuleEngine::insert(std::string name, Entry entry) {
+  const auto is_taken = [&](const std::string& wanted) {
+    return std::any_of(entries_.begin(), entries_.end(),
+                       [&](const Entry& other) { return other.report.name == wanted; });
+  };
+  entry.report.name = name;
+  for (int number = 2; is_taken(entry.report.name); ++number) {
+    entry.report.name = fmt::format("{}_{}", name, number);
+  }
+  entries_.push_back(std::move(entry));
+  is_noting_ = true;
+  return entries_.size() - 1;
+}
+
+void RuleEngine::set_finding_handler(FindingHandler handler) { handler_ = std::move(handler); }
+
+void RuleEngine::check(const StepView& step) {
+  ++step_count_;
+  for (std::size_t index = 0; index < entries_.size(); ++index) check_entry(index, step);
+  if (is_noting_) note_collections(step);
+}
+
+void RuleEngine::check_entry(std::size_t index, const StepView& step) {
+  Entry& entry = entries_[index];
+  RuleReport& report = entry.report;
+  if (report.status == RuleStatus::kError) return;
+  if (entry.end_step && step.step >= *entry.end_step) return;
+  scratch_.clear();
+  try {
+    if (step.step < entry.start_step) {
+      entry.rule->observe(step);
+    } else {
+      entry.rule->check(step, scratch_);
+    }
+  } catch (const std::exception& error) {
+    report.status = RuleStatus::kError;
+    report.message = fmt::format("at step {}: {}", step.step, error.what());
+    return;  // what it found in the middle of a failure is not to be trusted
+  }
+  for (Finding& finding : scratch_) {
+    finding.rule = report.name;
+    report.status = RuleStatus::kIssuesFound;
+    ++report.finding_count;
+    if (!report.first_finding) report.first_finding = finding;
+    if (handler_) handler_(index, finding);
+  }
+}
+
+void RuleEngine::note_collections(const StepView& step) {
+  for (const WorkerStep& worker : step.workers) {
+    if (noted_tensors_.size() <= worker.worker_index) {
+      noted_tensors_.resize(worker.worker_index + 1);
+    }
+    std::vector<bool>& noted = noted_tensors_[worker.worker_index];
+    const std::vector<TensorInfo>& infos = worker.dictionary->tensors;
+    if (noted.size() < infos.size()) noted.resize(infos.size(), false);
+    for (const StatisticsRow& row : worker.record->rows) {
+      if (row.tensor >= noted.size() || noted[row.tensor]) continue;
+      noted[row.tensor] = true;
+      const std::vector<std::string>& collections = infos[row.tensor].collections;
+      noted_collections_.insert(collections.begin(), collections.end());
+    }
+  }
+  is_noting_ = std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
+    return entry.rule->coverage().matched_tensors == 0;
+  });
+}
+
+std::uint32_t RuleEngine::worker_index(std::size_t position, const std::string& worker) {
+  if (position < worker_names_.size() && worker_names_[position] == worker) {
+    return static_cast<std::uint32_t>(position);
+  }
+  const auto known = std::find(worker_names_.begin(), worker_names_.end(), worker);
+  const auto index = static_cast<std::uint32_t>(known - worker_names_.begin());
+  if (known == worker_names_.end()) worker_names_.push_back(worker);
+  return index;
+}
+
+void RuleEngine::check_step(Trial& trial, std::int64_t step) {
+  const std::vector<const WorkerSource*> workers = trial.source().workers();
+  const std::vector<std::shared_ptr<const StepRecord>> records = trial.records(step);
+  worker_steps_.clear();
+  for (std::size_t w = 0; w < records.size(); ++w) {
+    if (records[w] == nullptr) continue;
+    const std::string& name = workers[w]->name();
+    worker_steps_.push_back(
+        {name, worker_index(w, name), records[w].get(), &workers[w]->dictionary()});
+  }
+  if (worker_steps_.empty()) return;
+  const StepInfo& info = worker_steps_.front().record->info;
+  check({step, info.mode, info.mode_step, worker_steps_});
+}
+
+std::uint64_t RuleEngine::check_trial(Trial& trial, std::optional<std::int64_t> first_step,
+                                      std::optional<std::int64_t> last_step, bool follow,
+                                      const std::function<bool()>& should_stop) {
+  const std::uint64_t count_before = finding_count();
+  std::int64_t next = first_step.value_or(std::numeric_limits<std::int64_t>::min());
+  while (true) {
+    // Asked before the steps are: what a worker wrote before it ended is then among them.
+    const bool has_ended = trial.has_ended();
+    const std::vector<std::int64_t> steps = trial.complete_steps();
+    for (auto at = std::lower_bound(steps.begin(), steps.end(), next); at != steps.end(); ++at) {
+      const bool is_past_end = last_step && *at >= *last_step;
+      if (is_past_end || (should_stop && should_stop())) return finding_count() - count_before;
+      check_step(trial, *at);
+      next = *at + 1;
+    }
+    if (!follow || has_ended) return finding_count() - count_before;
+    while (!trial.refresh()) {
+      if (should_stop && should_stop()) return finding_count() - count_before;
+      std::this_thread::sleep_for(kPollInterval);
+    }
+  }
+}
+
+std::uint64_t RuleEngine::finding_count() const {
+  std::uint64_t count = 0;
+  for (const Entry& entry : entries_) count += entry.report.finding_count;
+  return count;
+}
+
+void RuleEngine::finish() {
+  for (Entry& entry : entries_) {
+    if (entry.report.status != RuleStatus::kInProgress) continue;
+    const Coverage coverage = entry.rule->coverage();
+    if (coverage.matched_tensors > 0) {
+      entry.report.status = RuleStatus::kNoIssuesFound;
+    } else {
+      entry.report.status = RuleStatus::kNoData;
+      entry.report.message = no_data_message(entry);
+    }
+  }
+}
+
+std::string RuleEngine::no_data_message(const Entry& entry) const {
+  const Coverage coverage = entry.rule->coverage();
+  if (step_count_ == 0) return "the run has no complete step";
+  if (coverage.checked_steps + coverage.skipped_steps == 0) {
+    return fmt::format(
+        "none of the {} steps is one that the rule judges: see its start_step, end_step and mode",
+        step_count_);
+  }
+  const std::vector<std::string> noted(noted_collections_.begin(), noted_collections_.end());
+  const std::vector<std::string> wanted = entry.rule->wanted_collections();
+  const std::string start = fmt::format("no tensor matched {}", entry.rule->selection());
+  if (noted.empty()) return start + "; no tensor of any collection was saved";
+  const bool is_one_saved = std::any_of(wanted.begin(), wanted.end(), [&](const std::string& name) {
+    return noted_collections_.count(name) != 0;
+  });
+  if (is_one_saved) {
+    return start + "; tensors of it were saved, but none of the kind that the rule judges";
+  }
+  if (wanted.empty()) return start + "; the saved collections are: " + join(noted, ", ");
+  return fmt::format("{}; {} among the saved collections: {}", start,
+                     wanted.size() == 1 ? "it is not" : "none of them is", join(noted, ", "));
+}
+
+std::size_t RuleEngine::rule_count() const { return entries_.size(); }
+
+std::vector<RuleReport> RuleEngine::reports() const {
+  std::vector<RuleReport> reports;
+  for (const Entry& entry : entries_) {
+    reports.push_back(entry.report);
+    reports.back().coverage = entry.rule->coverage();
+  }
+  return reports;
+}
+
+}  // namespace tensortap

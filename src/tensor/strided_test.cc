@@ -81,8 +81,8 @@ class Strided : public testing::TestWithParam<Case> {
   Extents strides_bytes_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Views, Strided, testing::ValuesIn(kCases), [](const auto& info) {
-  std::string name = info.param.name;
+INSTANTIATE_TEST_SUITE_P(Views, Strided, testing::ValuesIn(kCases), [](const auto& test_case) {
+  std::string name = test_case.param.name;
   for (char& c : name) c = c == ' ' || c == '-' ? '_' : c;
   return name;
 });

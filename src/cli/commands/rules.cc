@@ -29,6 +29,13 @@ std::string_view type_name(ParameterType type) {
   return "";
 }
 
+std::vector<ParameterDescriptor> parameters_of(const RuleDescriptor& rule) {
+  std::vector<ParameterDescriptor> parameters(rule.parameters.begin(), rule.parameters.end());
+  const auto common = common_rule_parameters();
+  parameters.insert(parameters.end(), common.begin(), common.end());
+  return parameters;
+}
+
 void append_json(JsonWriter& json, const RuleDescriptor& rule) {
   json.begin_object();
   json.field("name", rule.name).field("summary", rule.summary).field("doc", rule.doc);
@@ -36,7 +43,7 @@ void append_json(JsonWriter& json, const RuleDescriptor& rule) {
   for (const std::string_view collection : rule.collections) json.value(collection);
   json.end_array();
   json.key("parameters").begin_array();
-  for (const ParameterDescriptor& parameter : rule.parameters) {
+  for (const ParameterDescriptor& parameter : parameters_of(rule)) {
     json.begin_object();
     json.field("name", parameter.name).field("type", type_name(parameter.type));
     json.field("default", parameter.default_value).field("doc", parameter.doc);
@@ -64,13 +71,12 @@ void print_rule(const RuleDescriptor& rule) {
   }
   if (!collections.empty())
     cli::write_out(fmt::format("\nNeeds the collections: {}\n", collections));
-  if (rule.parameters.empty()) return;
   cli::Table table;
   table.add_column("parameter");
   table.add_column("type");
   table.add_column("default");
   table.add_column("meaning");
-  for (const ParameterDescriptor& parameter : rule.parameters) {
+  for (const ParameterDescriptor& parameter : parameters_of(rule)) {
     table.add_row({std::string(parameter.name), std::string(type_name(parameter.type)),
                    parameter.default_value.empty() ? "-" : std::string(parameter.default_value),
                    std::string(parameter.doc)});

@@ -135,7 +135,7 @@ class IncludeChecker:
         if storey in order and path.startswith("src/"):
             own = file.split("/")[0]
             if order.index(storey) > order.index(own):
-                yield f"{own}/ may not include {header}: {storey}/ stands above it in the house"
+                yield f"{own}/ may not include {header}: {storey}/ comes after it in layers.txt"
         leaf = self.layers.leaf_of(header)
         if leaf is None:
             return
@@ -153,7 +153,7 @@ class Import:
 
 
 def imports_of(tree: ast.Module, package: str) -> Iterator[Import]:
-    """All imports of a module, with absolute names; `package` is what its relative ones start from."""
+    """All imports of a module by absolute name; relative ones start from `package`."""
 
     def visit(node: ast.AST, at_start: bool) -> Iterator[Import]:
         if isinstance(node, ast.Import):
@@ -167,10 +167,10 @@ def imports_of(tree: ast.Module, package: str) -> Iterator[Import]:
             for alias in node.names:
                 yield Import(f"{module}.{alias.name}", node.lineno, at_start)
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            for child in node.body:
-                yield from visit(child, False)
-            for child in node.orelse:
-                yield from visit(child, at_start)
+            for statement in node.body:
+                yield from visit(statement, False)
+            for statement in node.orelse:
+                yield from visit(statement, at_start)
             return
         in_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
         for child in ast.iter_child_nodes(node):

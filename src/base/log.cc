@@ -1,8 +1,12 @@
 #include "base/log.h"
 
+#include <array>
+#include <cstddef>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -16,15 +20,10 @@ struct SinkState {
 
 // Never destroyed: a thread may still log while the process exits, and a sink that calls into
 // Python must not be torn down after the interpreter.
-union SinkHolder {
-  SinkHolder() : state() {}
-  ~SinkHolder() {}
-  SinkState state;
-};
-
 SinkState& sink_state() {
-  static SinkHolder holder;
-  return holder.state;
+  alignas(SinkState) static std::array<std::byte, sizeof(SinkState)> storage;
+  static SinkState& state = *::new (static_cast<void*>(storage.data())) SinkState;
+  return state;
 }
 
 std::string_view level_name(LogLevel level) {

@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint32_t kMatchLimit = 200'000;
 constexpr std::uint32_t kDepthLimit = 100'000;
 constexpr std::uint32_t kHeapLimitKib = 16 * 1024;
-constexpr std::size_t kMaxPatternBytes = 64 * 1024;
+constexpr std::size_t kMaxPatternBytes = 65'536;
 
 struct CodeDeleter {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }

@@ -25,7 +25,7 @@ struct ReductionConfig {
   bool save_shape = false;  // accepted as in smdebug: the shape is always recorded
   // The reductions the user named, as tokens: "mean", "abs_mean", "l1_norm", "abs_l2_norm". Kept
   // for reading back; every statistic is recorded whatever stands here.
-  std::vector<std::string> reductions;
+  std::vector<std::string> reductions = {};
 
   // Parses "min, abs_mean, l2_norm"; throws Error(kInvalidArgument) naming the valid tokens.
   static std::vector<std::string> parse_reductions(std::string_view comma_separated);

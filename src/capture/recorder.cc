@@ -226,7 +226,10 @@ TensorId Recorder::State::intern(std::string_view name,
                                  std::span<const std::string> explicit_collections) {
   bool has_new_collection = false;
   for (const std::string& collection : explicit_collections) {
-    if (collections.find(collection) == nullptr) needs_planning = true;
+    if (collections.find(collection) == nullptr) {
+      needs_planning = true;
+      ++plan_version;
+    }
     Collection& joined = collections.get_or_create(collection);
     if (joined.tensor_names().contains(name)) continue;
     joined.add_tensor_name(name);

@@ -16,8 +16,8 @@ namespace tensortap {
 struct SaveConfigMode {
   std::int64_t save_interval = 500;
   std::int64_t start_step = 0;
-  std::optional<std::int64_t> end_step;  // exclusive; nothing = open
-  std::vector<std::int64_t> save_steps;  // in any order
+  std::optional<std::int64_t> end_step = std::nullopt;  // exclusive; nothing = open
+  std::vector<std::int64_t> save_steps = {};            // in any order
 
   bool should_save_step(std::int64_t mode_step) const;
   // False when no step at all is due (end_step = 0 is smdebug's way to switch a collection off).

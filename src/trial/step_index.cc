@@ -98,7 +98,7 @@ void StepIndex::pop(Worker& worker, std::size_t slot) {
   worker.live[track.ordinals.back()] &= static_cast<std::uint8_t>(~(1u << slot));
   track.keys.pop_back();
   track.ordinals.pop_back();
-  has_superseded_ = true;
+  ++superseded_count_;
   dirty_from_[slot] = std::min(dirty_from_[slot], key);
   if (key == kFirstKey) return;
   axes_[slot].complete_key = std::min(axes_[slot].complete_key, key - 1);

@@ -51,7 +51,9 @@ class StepIndex {
   std::pair<std::uint32_t, std::uint32_t> ordinal_range(std::size_t worker, Mode mode) const;
   bool has_global_mode() const { return has_global_mode_; }
   // True when no step at all is hidden, so that "recorded" and "visible" mean the same.
-  bool hides_nothing() const { return !first_step_ && !last_step_ && !has_superseded_; }
+  bool hides_nothing() const { return !first_step_ && !last_step_ && superseded_count_ == 0; }
+  // How many steps a later session has written anew so far.
+  std::uint64_t superseded_count() const { return superseded_count_; }
   bool has_ended() const;
 
  private:
@@ -85,7 +87,7 @@ class StepIndex {
   std::array<Axis, kModeCount> axes_;
   std::array<std::int64_t, kModeCount> dirty_from_{};  // keys from here on have to be merged again
   bool has_global_mode_ = false;
-  bool has_superseded_ = false;
+  std::uint64_t superseded_count_ = 0;
 };
 
 }  // namespace tensortap::trial

@@ -257,12 +257,11 @@ std::optional<std::string> Trial::text(std::string_view name, std::int64_t step,
 Column Trial::column(std::string_view name, StatisticId statistic, Mode mode,
                      std::string_view worker) const {
   const State::Tensor& tensor = state_->tensor(name);
-  const std::optional<std::size_t> only =
-      worker.empty() ? std::nullopt : std::optional(state_->worker_index(worker));
+  const auto [first_worker, last_worker] = state_->worker_range(worker);
   const std::int64_t complete_key = state_->axis(mode).complete_key;
   std::vector<Column> parts;
-  for (std::size_t w = 0; w < state_->sources.size(); ++w) {
-    if ((only && w != *only) || tensor.ids[w] == State::kNoTensor) continue;
+  for (std::size_t w = first_worker; w < last_worker; ++w) {
+    if (tensor.ids[w] == State::kNoTensor) continue;
     SourceColumn read;
     const auto [first, last] = state_->index.ordinal_range(w, mode);
     state_->sources[w]->read_column(static_cast<TensorId>(tensor.ids[w]), statistic, first, last,

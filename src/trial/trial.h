@@ -24,10 +24,10 @@ namespace tensortap {
 enum class StepState { kUnavailable = 0, kAvailable = 1, kNotYetAvailable = 2 };
 
 struct TensorFilter {
-  std::vector<std::string> regexes;  // any of them; empty = no restriction
-  std::optional<std::string> collection;
-  std::optional<std::int64_t> step;  // of `mode`
-  Mode mode = Mode::kGlobal;         // GLOBAL = all modes
+  std::vector<std::string> regexes = {};  // any of them; empty = no restriction
+  std::optional<std::string> collection = {};
+  std::optional<std::int64_t> step = {};  // of `mode`
+  Mode mode = Mode::kGlobal;              // GLOBAL = all modes
 };
 
 // One statistic of one tensor over its steps, ascending. `steps` are of the mode that was asked
@@ -39,8 +39,8 @@ struct Column {
 
 struct TrialOptions {
   // Global steps [first, last) outside which the trial sees nothing.
-  std::optional<std::int64_t> first_step;
-  std::optional<std::int64_t> last_step;
+  std::optional<std::int64_t> first_step = {};
+  std::optional<std::int64_t> last_step = {};
 };
 
 class Trial {

@@ -42,7 +42,11 @@ Trial::State::State(std::shared_ptr<TraceSource> trace_source, const TrialOption
 
 void Trial::State::update() {
   sources = source->workers();
+  const std::uint64_t superseded_before = index.superseded_count();
   const bool has_new_workers = index.update(sources);
+  if (index.superseded_count() != superseded_before) {  // some tensors may be gone
+    for (auto& [name, tensor] : tensors) tensor.present_modes = 0;
+  }
   update_tensors(has_new_workers);
   update_collections();
 }
@@ -96,10 +100,11 @@ const Trial::State::Tensor& Trial::State::tensor(std::string_view name) const {
                                         did_you_mean(name, candidates) + ": " + source->uri());
 }
 
-std::size_t Trial::State::worker_index(std::string_view name) const {
+std::pair<std::size_t, std::size_t> Trial::State::worker_range(std::string_view name) const {
+  if (name.empty()) return {0, sources.size()};
   std::vector<std::string> names;
   for (std::size_t w = 0; w < sources.size(); ++w) {
-    if (sources[w]->name() == name) return w;
+    if (sources[w]->name() == name) return {w, w + 1};
     names.push_back(sources[w]->name());
   }
   throw Error(ErrorCode::kNotFound, "no worker '" + std::string(name) + "' in the run (it has " +

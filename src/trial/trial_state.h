@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/buffer_pool.h"
@@ -35,7 +36,8 @@ struct Trial::State {
   const trial::Axis& axis(Mode mode) const { return index.axis(mode); }
   // Throws Error(kNotFound) with near names.
   const Tensor& tensor(std::string_view name) const;
-  std::size_t worker_index(std::string_view name) const;
+  // Workers [first, last) that a question is about: "" = all.
+  std::pair<std::size_t, std::size_t> worker_range(std::string_view name) const;
 
   // Whether the tensor has anything at a visible step of the mode.
   bool is_present(Tensor& tensor, Mode mode) const;
@@ -57,15 +59,13 @@ struct Trial::State {
   template <class Ask>
   auto first_of(const Tensor& tensor, std::int64_t step, Mode mode, std::string_view worker,
                 const Ask& ask) const -> decltype(ask(std::size_t{}, TensorId{}, std::uint32_t{})) {
-    const std::optional<std::size_t> only =
-        worker.empty() ? std::nullopt : std::optional(worker_index(worker));
+    const auto [first, last] = worker_range(worker);
     const trial::Axis& steps = axis(mode);
     const std::optional<std::size_t> at = steps.find(step);
     if (!at || step > steps.complete_key) return {};
-    for (std::size_t w = 0; w < sources.size(); ++w) {
+    for (std::size_t w = first; w < last; ++w) {
       const std::uint32_t ordinal = steps.ordinals[w][*at];
-      if ((only && w != *only) || ordinal == trial::kNoOrdinal) continue;
-      if (tensor.ids[w] == kNoTensor) continue;
+      if (ordinal == trial::kNoOrdinal || tensor.ids[w] == kNoTensor) continue;
       if (auto found = ask(w, static_cast<TensorId>(tensor.ids[w]), ordinal)) return found;
     }
     return {};

@@ -24,6 +24,8 @@ struct SegmentReport {
   std::uint64_t frame_count = 0;
   std::uint64_t step_count = 0;
   bool is_sealed = false;
+  // The file ends inside a frame, this long after the last whole one: also the last of the problems.
+  std::uint64_t torn_tail_bytes = 0;
   std::vector<SourceProblem> problems;
 };
 struct VerifyReport {

@@ -1,5 +1,5 @@
-// A subcommand of the `tensortap` program: one file each in cli/commands/. CLI11 stays in main.cc and command.cc;
-// commands declare their arguments here and get them parsed.
+// A subcommand of the `tensortap` program: one file each in cli/commands/. CLI11 stays in main.cc
+// and command.cc; commands declare their arguments here and get them parsed.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ inline constexpr int kExitFindings = 3;  // `check` found something
 enum class ArgumentKind { kPositional, kOption, kFlag };
 
 struct ArgumentDescriptor {
-  std::string_view name;        // "run" (positional), "stat" (--stat), "csv" (--csv)
+  std::string_view name;  // "run" (positional), "stat" (--stat), "csv" (--csv)
   ArgumentKind kind = ArgumentKind::kPositional;
   std::string_view value_name;  // "NAME"
   std::string_view doc;
@@ -48,7 +48,8 @@ struct CommandDescriptor {
   int (*run)(const ArgumentValues& arguments);
 };
 
-// Parses the command line, runs the command, turns an Error into one line on stderr. The whole program but `main`.
+// Parses the command line, runs the command, turns an Error into one line on stderr. The whole
+// program but `main`.
 int run_program(int argc, const char* const* argv);
 
 }  // namespace tensortap

@@ -116,8 +116,8 @@ TEST_F(ProgramTest, SaysWhatItIs) {
 }
 
 TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
-  expect_failure(run({"chekc", good_}), kExitUsage,
-                 "unknown command 'chekc' (did you mean 'check'?)");
+  expect_failure(run({"chek", good_}), kExitUsage,
+                 "unknown command 'chek' (did you mean 'check'?)");
   expect_failure(run({}), kExitUsage, "tensortap --help");
   expect_failure(run({"ls"}), kExitUsage, "run is required");
   expect_failure(run({"ls", good_, "--nosuch"}), kExitUsage, "--nosuch");
@@ -157,7 +157,7 @@ TEST_F(ProgramTest, MissingAndWrongRunsAreOneLineAndExitCode1) {
 TEST_F(ProgramTest, LsShowsTheRun) {
   const Outcome text = run({"ls", good_});
   EXPECT_EQ(text.code, kExitOk) << text.err;
-  for (const char* part : {"tiny 1.0", "ended", "TRAIN 29, EVAL 1", "losses 1", "gradients 1",
+  for (const char* part : {"tiny 1.0", "ended", "30 (TRAIN 29, EVAL 1)", "losses 1", "gradients 1",
                            "ExplodingTensor: NoIssuesFound, 0 findings", "float32 [8]",
                            "gradient/linear.weight", "30 (0 to 29)"}) {
     EXPECT_THAT(text.out, HasSubstr(part));
@@ -165,6 +165,7 @@ TEST_F(ProgramTest, LsShowsTheRun) {
   const nlohmann::json json = run({"ls", good_, "--json"}).json();
   EXPECT_EQ(json["has_ended"], true);
   EXPECT_EQ(json["session_count"], 1);
+  EXPECT_EQ(json["step_count"], 30);
   EXPECT_EQ(json["steps"], nlohmann::json({{"TRAIN", 29}, {"EVAL", 1}}));
   EXPECT_EQ(json["collections"]["weights"], 1);
   EXPECT_EQ(json["tensor_count"], 4);
@@ -302,12 +303,12 @@ TEST_F(ProgramTest, CheckShows20FindingsOfARuleUnlessAskedForAll) {
                                          "VanishingGradient:threshold=1e9"};
   const Outcome cut = run(base);
   EXPECT_EQ(cut.code, kExitFindings);
-  EXPECT_THAT(cut.out, HasSubstr("… and 10 more findings (--all shows them)"));
+  EXPECT_THAT(cut.out, HasSubstr("… and 9 more findings (--all shows them)"));
   std::vector<std::string> all = base;
   all.push_back("--all");
   const Outcome whole = run(all);
   EXPECT_THAT(whole.out, Not(HasSubstr("more findings")));
-  EXPECT_EQ(std::count(whole.out.begin(), whole.out.end(), '\n'), 2 + 30);
+  EXPECT_EQ(std::count(whole.out.begin(), whole.out.end(), '\n'), 2 + 29);
 }
 
 TEST_F(ProgramTest, CheckWarnsLoudlyOfARuleWithoutData) {
@@ -378,8 +379,33 @@ TEST_F(ProgramTest, VerifyCallsATornTailByItsName) {
   EXPECT_EQ(json["step_count"], Trial::open(copy)->steps().size());
 }
 
+TEST_F(ProgramTest, ATruncatedFileOfAnEndedRunIsDamage) {
+  const std::string copy = copy_of_good("truncated");
+  const std::string segment = segment_of(copy);
+  fs::resize_file(segment, fs::file_size(segment) / 3 + 5);
+  const Outcome outcome = run({"verify", copy});
+  EXPECT_EQ(outcome.code, kExitError);
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("the file ends inside a frame"),
+                                 HasSubstr("30 steps were written in the last session, and ")));
+  EXPECT_EQ(run({"verify", segment}).code, kExitError);
+}
+
+TEST_F(ProgramTest, ALostSegmentOfAnEndedRunIsDamage) {
+  const std::string copy = directory_->path("lost_segment");
+  SessionOptions options = session_options(copy);
+  options.recorder.writer.segment_size_bytes = 4096;
+  {
+    TinyTraining training(std::move(options));
+    training.train(40, kGoodRate);
+  }
+  EXPECT_EQ(run({"verify", copy}).code, kExitOk);
+  fs::remove(segment_of(copy));
+  EXPECT_EQ(run({"verify", copy}).code, kExitError);
+}
+
 TEST_F(ProgramTest, DamageBeforeATornTailIsDamage) {
   const std::string copy = copy_of_good("torn_and_flipped");
+  fs::remove_all(copy + "/end");
   const std::string segment = segment_of(copy);
   fs::resize_file(segment, fs::file_size(segment) / 3 + 5);
   flip_byte(segment, static_cast<std::int64_t>(fs::file_size(segment) / 2));
@@ -399,9 +425,10 @@ TEST_F(ProgramTest, AFileThatIsNoTraceIsSaidToBeNone) {
 TEST_F(ProgramTest, DamagedRunFileIsReported) {
   const std::string copy = copy_of_good("bad_run_json");
   std::ofstream(copy + "/run.json", std::ios::trunc) << "{ not json";
-  const Outcome outcome = run({"ls", copy});
-  EXPECT_TRUE(outcome.code == kExitError || outcome.out.find("problem") != std::string::npos)
-      << outcome.out << outcome.err;
+  EXPECT_THAT(run({"ls", copy}).out, HasSubstr("problem      the description of the run"));
+  const Outcome verified = run({"verify", copy});
+  EXPECT_EQ(verified.code, kExitError);
+  EXPECT_THAT(verified.out, HasSubstr("run.json: "));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// The composition root: one training process with its recorder, live trial, rules and actions wired together. Nothing
-// else wires them. Bindings and C++ trainings create one; framework hooks drive recorder() and ask stop_reason() at
-// step borders. Thread safety as Recorder.
+// The composition root: one training process with its recorder, live trial, rules and actions wired
+// together. Nothing else wires them. Bindings and C++ trainings create one; framework hooks drive
+// recorder() and ask stop_reason() at step borders. Thread safety as Recorder.
 #pragma once
 
 #include <functional>
@@ -17,8 +17,8 @@ namespace tensortap {
 
 struct SessionOptions {
   RecorderOptions recorder;
-  std::vector<RuleSpec> rules;                    // built-in ones, each with its actions
-  std::size_t live_budget_bytes = 16u << 20;      // of steps that in-process rules can look back on
+  std::vector<RuleSpec> rules;                // built-in ones, each with its actions
+  std::size_t live_budget_bytes = 16u << 20;  // of steps that in-process rules can look back on
 };
 
 class Session {
@@ -29,13 +29,15 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   Recorder& recorder();
-  // The run as in-process rules see it: the newest steps, within the budget, from the first call on. Call it before
-  // the first step to see all; a session that nobody asks keeps no steps.
+  // The run as in-process rules see it: the newest steps, within the budget, from the first call
+  // on. Call it before the first step to see all; a session that nobody asks keeps no steps.
   std::shared_ptr<Trial> live_trial();
   // A rule of the caller's own (Python), with the actions it triggers. Before the first step.
-  void add_rule(std::string name, std::unique_ptr<Rule> rule, const std::vector<std::string>& actions);
+  void add_rule(std::string name, std::unique_ptr<Rule> rule,
+                const std::vector<std::string>& actions);
 
-  // The finding whose action asked to stop the training; set during end_step, in the step in which the rule fired.
+  // The finding whose action asked to stop the training; set during end_step, in the step in which
+  // the rule fired.
   const std::optional<Finding>& stop_reason() const;
   // In the order they occurred, of each rule the first 10,000; rule_reports() counts all.
   const std::vector<Finding>& findings() const;

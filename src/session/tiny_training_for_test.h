@@ -63,6 +63,7 @@ class TinyTraining {
   static constexpr std::size_t kSamples = 32;
 
   explicit TinyTraining(SessionOptions options) : session_(std::move(options), tiny_collections()) {
+    session_.recorder().set_mode(Mode::kTrain);
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
     for (float& x : inputs_) x = normal(random);

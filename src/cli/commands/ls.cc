@@ -6,7 +6,6 @@
 #include <optional>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "base/regex.h"
@@ -14,17 +13,13 @@
 #include "cli/output.h"
 #include "cli/registry.h"
 #include "cli/run_argument.h"
+#include "cli/run_files.h"
+#include "trace/trace_reader.h"
 
 namespace tensortap {
 namespace {
 
 constexpr std::size_t kShownTensors = 40;  // unless --all
-
-struct RuleSummary {
-  std::string name;
-  std::string status;
-  std::uint64_t finding_count = 0;
-};
 
 struct TensorSummary {
   std::string name;
@@ -37,44 +32,17 @@ struct TensorSummary {
 
 struct RunSummary {
   std::string uri;
-  std::string run_id;
-  std::string framework;
-  std::string created;
+  cli::RunDescription description;
   std::uint64_t session_count = 0;
   std::vector<std::pair<std::string, bool>> workers;  // name, has ended
-  std::vector<std::pair<Mode, std::uint64_t>> steps;
+  std::uint64_t step_count = 0;
+  std::vector<std::pair<Mode, std::uint64_t>> steps;            // of each mode
   std::map<std::string, std::vector<std::string>> collections;  // the tensors of each
-  std::vector<RuleSummary> rules;
+  std::vector<cli::RuleSummary> rules;
   std::vector<SourceProblem> problems;
   std::uint64_t tensor_count = 0;
   std::vector<TensorSummary> tensors;  // those that were asked for
 };
-
-std::string text_of(const nlohmann::json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-nlohmann::json parse_object(std::string_view text) {
-  nlohmann::json parsed = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return parsed.is_object() ? parsed : nlohmann::json::object();
-}
-
-// rules/*.json as the session writes them; what does not parse is left out.
-std::vector<RuleSummary> read_rules(const Storage& storage) {
-  std::vector<RuleSummary> rules;
-  for (const StorageEntry& entry : storage.list("rules/")) {
-    if (!entry.name.ends_with(".json")) continue;
-    const nlohmann::json status = parse_object(storage.get(entry.name).value_or(""));
-    if (!status.contains("name")) continue;
-    RuleSummary rule{text_of(status, "name"), text_of(status, "status"), 0};
-    if (status.contains("finding_count") && status["finding_count"].is_number_unsigned()) {
-      rule.finding_count = status["finding_count"].get<std::uint64_t>();
-    }
-    rules.push_back(std::move(rule));
-  }
-  return rules;
-}
 
 std::uint64_t count_sessions(Trial& trial) {
   std::uint64_t count = 0;
@@ -131,18 +99,23 @@ void add_tensors(const Trial& trial, const std::string& pattern, std::size_t lim
 RunSummary summarize(Trial& trial, const Storage& storage) {
   RunSummary summary;
   summary.uri = trial.uri();
-  const nlohmann::json run = parse_object(trial.source().run_json());
-  summary.run_id = text_of(run, "id");
-  summary.framework = text_of(run, "framework");
-  summary.created = text_of(run, "created");
+  summary.description = cli::describe_run(trial.source().run_json());
   summary.session_count = count_sessions(trial);
   for (const WorkerSource* worker : trial.source().workers()) {
     summary.workers.emplace_back(worker->name(), worker->has_ended());
   }
-  for (const Mode mode : trial.modes()) summary.steps.emplace_back(mode, trial.steps(mode).size());
+  summary.step_count = trial.steps().size();
+  for (const Mode mode : trial.modes()) {
+    // As a mode, GLOBAL numbers the steps of all others.
+    if (mode != Mode::kGlobal) summary.steps.emplace_back(mode, trial.steps(mode).size());
+  }
   add_collections(trial, summary);
-  summary.rules = read_rules(storage);
+  summary.rules = cli::read_rules(storage);
   summary.problems = trial.source().problems();
+  if (summary.description.is_damaged) {
+    summary.problems.push_back(
+        {kRunFile, "the description of the run is missing or cannot be read"});
+  }
   return summary;
 }
 
@@ -175,14 +148,15 @@ void print_steps(const RunSummary& run) {
   for (const auto& [mode, count] : run.steps) {
     parts.push_back(fmt::format("{} {}", mode_name(mode), cli::with_separators(count)));
   }
-  print_line("steps", parts.empty() ? "none" : join(parts, ", "));
+  const std::string total = cli::with_separators(run.step_count);
+  print_line("steps", parts.empty() ? total : fmt::format("{} ({})", total, join(parts, ", ")));
 }
 
 void print_header(const RunSummary& run) {
   print_line("run", run.uri);
-  print_line("id", run.run_id);
-  print_line("framework", run.framework);
-  print_line("created", run.created);
+  print_line("id", run.description.run_id);
+  print_line("framework", run.description.framework);
+  print_line("created", run.description.created);
   print_line("sessions", cli::with_separators(run.session_count));
   print_workers(run);
   print_steps(run);
@@ -191,7 +165,7 @@ void print_header(const RunSummary& run) {
     if (!members.empty()) parts.push_back(fmt::format("{} {}", name, members.size()));
   }
   print_line("collections", parts.empty() ? "none" : join(parts, ", "));
-  for (const RuleSummary& rule : run.rules) {
+  for (const cli::RuleSummary& rule : run.rules) {
     print_line("rule", fmt::format("{}: {}, {}", rule.name, rule.status,
                                    cli::plural(rule.finding_count, "finding")));
   }
@@ -226,14 +200,17 @@ void print_text(const RunSummary& run) {
 }
 
 void append_run_json(JsonWriter& json, const RunSummary& run) {
-  json.field("run", run.uri).field("run_id", run.run_id).field("framework", run.framework);
-  json.field("created", run.created).field("session_count", run.session_count);
+  json.field("run", run.uri)
+      .field("run_id", run.description.run_id)
+      .field("framework", run.description.framework);
+  json.field("created", run.description.created).field("session_count", run.session_count);
   json.field("has_ended", has_ended(run)).field("status", status_text(has_ended(run)));
   json.key("workers").begin_array();
   for (const auto& [name, ended] : run.workers) {
     json.begin_object().field("name", name).field("has_ended", ended).end_object();
   }
   json.end_array();
+  json.field("step_count", run.step_count);
   json.key("steps").begin_object();
   for (const auto& [mode, count] : run.steps) json.field(mode_name(mode), count);
   json.end_object();
@@ -243,7 +220,7 @@ void append_run_json(JsonWriter& json, const RunSummary& run) {
   }
   json.end_object();
   json.key("rules").begin_array();
-  for (const RuleSummary& rule : run.rules) {
+  for (const cli::RuleSummary& rule : run.rules) {
     json.begin_object().field("name", rule.name).field("status", rule.status);
     json.field("finding_count", rule.finding_count).end_object();
   }

@@ -1,9 +1,10 @@
 // `tensortap verify`: reads every frame of a run and says what is readable.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
+#include <vector>
 
 #include <fmt/core.h>
 
@@ -12,6 +13,7 @@
 #include "cli/output.h"
 #include "cli/registry.h"
 #include "cli/run_argument.h"
+#include "cli/run_files.h"
 #include "storage/storage.h"
 #include "trace/trace_reader.h"
 
@@ -46,101 +48,136 @@ Target find_target(const std::string& argument) {
   return {trace.parent_path().string(), path.lexically_relative(trace.parent_path()).string()};
 }
 
-// Bytes after the last complete step of a segment that was never sealed: what a killed training
-// leaves.
-std::optional<std::uint64_t> torn_tail_bytes(const SegmentReport& segment) {
-  if (segment.is_sealed || segment.readable_bytes >= segment.size_bytes) return std::nullopt;
-  return segment.size_bytes - segment.readable_bytes;
+struct SegmentVerdict {
+  SegmentReport report;
+  bool is_torn = false;  // what a killed training leaves, and nothing else
+  bool is_damaged = false;
+};
+
+struct Verdict {
+  std::vector<SegmentVerdict> segments;
+  std::vector<SourceProblem> problems;  // of the run as a whole
+  std::uint64_t step_count = 0;
+  bool is_clean() const {
+    return problems.empty() && std::none_of(segments.begin(), segments.end(),
+                                            [](const auto& segment) { return segment.is_damaged; });
+  }
+};
+
+// A half-written frame at the end is no damage, unless the worker said that it had closed the file.
+SegmentVerdict judge(const SegmentReport& report, bool is_closed) {
+  SegmentVerdict verdict{report};
+  verdict.is_torn = report.torn_tail_bytes > 0 && report.problems.size() == 1 && !is_closed;
+  verdict.is_damaged = !report.problems.empty() && !verdict.is_torn;
+  return verdict;
 }
 
-bool is_damaged(const SegmentReport& segment) {
-  return !segment.problems.empty() && !torn_tail_bytes(segment);
+std::string folder_of(std::string_view name) {
+  return std::string(name.substr(0, name.rfind('/')));
 }
 
-std::string_view state_of(const SegmentReport& segment) {
-  if (is_damaged(segment)) return "DAMAGED";
-  if (torn_tail_bytes(segment)) return "torn tail";
-  return segment.is_sealed ? "ok" : "ok, not sealed";
+// Names sort by worker, then by number: the last of a worker is the one it closed when it ended.
+bool is_closed(const Storage& storage, const std::vector<SegmentReport>& segments, std::size_t i) {
+  const std::string folder = folder_of(segments[i].name);
+  const bool is_last = i + 1 == segments.size() || folder_of(segments[i + 1].name) != folder;
+  return is_last && storage.exists(end_mark_name(folder.substr(folder.rfind('/') + 1)));
 }
 
-void print_details(const SegmentReport& segment) {
-  if (const auto torn = torn_tail_bytes(segment)) {
-    cli::write_out(fmt::format(
-        "{}: torn tail of {} after the last complete step; every step before it is whole\n",
-        cli::escape(segment.name), cli::plural(*torn, "byte")));
+Verdict verify(const Target& target) {
+  const std::shared_ptr<Storage> storage = cli::open_run_storage(target.run);
+  const VerifyReport report = verify_trace(*storage);
+  if (report.segments.empty()) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("no run with any segment here: {}", cli::escape(target.run)));
+  }
+  Verdict verdict;
+  for (std::size_t i = 0; i < report.segments.size(); ++i) {
+    const SegmentReport& segment = report.segments[i];
+    if (!target.segment.empty() && segment.name != target.segment) continue;
+    verdict.segments.push_back(judge(segment, is_closed(*storage, report.segments, i)));
+    verdict.step_count += segment.step_count;
+  }
+  if (target.segment.empty()) verdict.problems = cli::check_run_files(storage);
+  return verdict;
+}
+
+std::string_view state_of(const SegmentVerdict& segment) {
+  if (segment.is_damaged) return "DAMAGED";
+  if (segment.is_torn) return "torn tail";
+  return segment.report.is_sealed ? "ok" : "ok, not sealed";
+}
+
+void print_problem(const SourceProblem& problem) {
+  cli::write_out(fmt::format("{}: {}\n", cli::escape(problem.where), cli::escape(problem.what)));
+}
+
+void print_details(const SegmentVerdict& segment) {
+  if (!segment.is_torn) {
+    for (const SourceProblem& problem : segment.report.problems) print_problem(problem);
     return;
   }
-  for (const SourceProblem& problem : segment.problems) {
-    cli::write_out(fmt::format("{}: {}\n", cli::escape(problem.where), cli::escape(problem.what)));
-  }
+  cli::write_out(fmt::format(
+      "{}: torn tail of {} after the last complete step; every step before it is whole\n",
+      cli::escape(segment.report.name), cli::plural(segment.report.torn_tail_bytes, "byte")));
 }
 
-void print_text(const VerifyReport& report, bool is_clean) {
+void print_text(const Verdict& verdict) {
   cli::Table table;
   table.add_column("segment");
   for (const char* title : {"size", "readable", "frames", "steps"}) {
     table.add_column(title, cli::Table::Align::kRight);
   }
   table.add_column("state");
-  for (const SegmentReport& segment : report.segments) {
-    table.add_row({cli::escape(segment.name), cli::with_separators(segment.size_bytes),
-                   cli::with_separators(segment.readable_bytes),
-                   cli::with_separators(segment.frame_count),
-                   cli::with_separators(segment.step_count), std::string(state_of(segment))});
+  for (const SegmentVerdict& segment : verdict.segments) {
+    const SegmentReport& report = segment.report;
+    table.add_row({cli::escape(report.name), cli::with_separators(report.size_bytes),
+                   cli::with_separators(report.readable_bytes),
+                   cli::with_separators(report.frame_count),
+                   cli::with_separators(report.step_count), std::string(state_of(segment))});
   }
   cli::write_out(table.text() + "\n");
-  for (const SegmentReport& segment : report.segments) print_details(segment);
-  cli::write_out(fmt::format("{}: {} readable in {}\n", is_clean ? "clean" : "DAMAGED",
-                             cli::plural(report.step_count, "step"),
-                             cli::plural(report.segments.size(), "segment")));
+  for (const SegmentVerdict& segment : verdict.segments) print_details(segment);
+  for (const SourceProblem& problem : verdict.problems) print_problem(problem);
+  cli::write_out(fmt::format("{}: {} readable in {}\n", verdict.is_clean() ? "clean" : "DAMAGED",
+                             cli::plural(verdict.step_count, "step"),
+                             cli::plural(verdict.segments.size(), "segment")));
 }
 
-void append_segment_json(JsonWriter& json, const SegmentReport& segment) {
-  json.begin_object().field("name", segment.name);
-  json.field("size_bytes", segment.size_bytes).field("readable_bytes", segment.readable_bytes);
-  json.field("frame_count", segment.frame_count).field("step_count", segment.step_count);
-  json.field("is_sealed", segment.is_sealed).field("is_damaged", is_damaged(segment));
-  json.field("torn_tail_bytes", torn_tail_bytes(segment).value_or(0));
+void append_problems_json(JsonWriter& json, const std::vector<SourceProblem>& problems) {
   json.key("problems").begin_array();
-  for (const SourceProblem& problem : segment.problems) {
+  for (const SourceProblem& problem : problems) {
     json.begin_object().field("where", problem.where).field("what", problem.what).end_object();
   }
-  json.end_array().end_object();
+  json.end_array();
 }
 
-void print_json(const std::string& run, const VerifyReport& report, bool is_clean) {
+void append_segment_json(JsonWriter& json, const SegmentVerdict& segment) {
+  const SegmentReport& report = segment.report;
+  json.begin_object().field("name", report.name);
+  json.field("size_bytes", report.size_bytes).field("readable_bytes", report.readable_bytes);
+  json.field("frame_count", report.frame_count).field("step_count", report.step_count);
+  json.field("is_sealed", report.is_sealed).field("is_damaged", segment.is_damaged);
+  json.field("torn_tail_bytes", report.torn_tail_bytes);
+  append_problems_json(json, report.problems);
+  json.end_object();
+}
+
+void print_json(const std::string& run, const Verdict& verdict) {
   JsonWriter json(2);
-  json.begin_object().field("run", run).field("is_clean", is_clean);
-  json.field("step_count", report.step_count);
+  json.begin_object().field("run", run).field("is_clean", verdict.is_clean());
+  json.field("step_count", verdict.step_count);
+  append_problems_json(json, verdict.problems);
   json.key("segments").begin_array();
-  for (const SegmentReport& segment : report.segments) append_segment_json(json, segment);
+  for (const SegmentVerdict& segment : verdict.segments) append_segment_json(json, segment);
   json.end_array().end_object();
   cli::write_out(json.text() + "\n");
 }
 
-VerifyReport verify(const Target& target) {
-  VerifyReport report = verify_trace(*cli::open_run_storage(target.run));
-  if (target.segment.empty()) {
-    if (report.segments.empty()) {
-      throw Error(ErrorCode::kNotFound,
-                  fmt::format("no run with any segment here: {}", cli::escape(target.run)));
-    }
-    return report;
-  }
-  std::erase_if(report.segments,
-                [&](const SegmentReport& segment) { return segment.name != target.segment; });
-  report.step_count = 0;
-  for (const SegmentReport& segment : report.segments) report.step_count += segment.step_count;
-  return report;
-}
-
 int run(const ArgumentValues& arguments) {
   const Target target = find_target(arguments.get("run"));
-  const VerifyReport report = verify(target);
-  bool is_clean = !report.segments.empty();
-  for (const SegmentReport& segment : report.segments) is_clean = is_clean && !is_damaged(segment);
-  arguments.has("json") ? print_json(target.run, report, is_clean) : print_text(report, is_clean);
-  return is_clean ? kExitOk : kExitError;
+  const Verdict verdict = verify(target);
+  arguments.has("json") ? print_json(target.run, verdict) : print_text(verdict);
+  return verdict.is_clean() ? kExitOk : kExitError;
 }
 
 }  // namespace

@@ -85,14 +85,14 @@ void bind_configuration(nb::module_& module) {
       .def(
           "__init__",
           [](ReductionConfig* self, bool save_raw_tensor, bool save_shape,
-             std::vector<std::string> reductions) {
-            new (self) ReductionConfig{save_raw_tensor, save_shape, std::move(reductions)};
+             std::vector<std::string> tokens) {
+            new (self) ReductionConfig{save_raw_tensor, save_shape, std::move(tokens)};
           },
           nb::arg("save_raw_tensor") = false, nb::arg("save_shape") = false,
-          nb::arg("reductions") = std::vector<std::string>{})
+          nb::arg("tokens") = std::vector<std::string>{})
       .def_rw("save_raw_tensor", &ReductionConfig::save_raw_tensor)
       .def_rw("save_shape", &ReductionConfig::save_shape)
-      .def_rw("reductions", &ReductionConfig::reductions)
+      .def_rw("tokens", &ReductionConfig::reductions)
       .def_static("parse_reductions", &ReductionConfig::parse_reductions,
                   nb::arg("comma_separated"))
       .def(nb::self == nb::self, nb::sig("def __eq__(self, arg: object, /) -> bool"));
@@ -139,11 +139,21 @@ void bind_collection(nb::module_& module) {
             new (self) PyCollection{std::move(home), name};
           },
           nb::arg("name"))
+      .def(nb::init<const PyCollection&>(), nb::arg("source"),
+           "A second handle on the same collection.")
       .def_prop_ro("name", [](const PyCollection& self) { return self.name; })
       .def(
           "include",
           [](const PyCollection& self, const std::string& regex) {
             change(self, [&](Collection& collection) { collection.include(regex); });
+          },
+          nb::arg("regex"))
+      .def(
+          "include",
+          [](const PyCollection& self, const std::vector<std::string>& regexes) {
+            change(self, [&](Collection& collection) {
+              for (const std::string& regex : regexes) collection.include(regex);
+            });
           },
           nb::arg("regex"))
       .def_prop_rw(

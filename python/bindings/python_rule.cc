@@ -33,7 +33,8 @@ class PythonRule : public Rule {
       const nb::object answer = callable_(step.step, static_cast<int>(step.mode), step.mode_step);
       append(answer, step, findings);
     } catch (nb::python_error& error) {
-      rethrow(error);
+      if (!is_miss(error)) rethrow(error);
+      ++coverage_.skipped_steps;
     }
   }
 
@@ -99,6 +100,13 @@ class PythonRule : public Rule {
     read("threshold", finding.threshold);
     read("message", finding.message);
     return finding;
+  }
+
+  // The tensor is not there at this step: nothing to judge, and no fault of the rule.
+  static bool is_miss(const nb::python_error& error) {
+    const nb::module_ exceptions = nb::module_::import_("tensortap.exceptions");
+    return error.matches(exceptions.attr("UnavailableError")) ||
+           error.matches(exceptions.attr("TensorUnavailable"));
   }
 
   [[noreturn]] static void rethrow(nb::python_error& error) {

@@ -159,7 +159,9 @@ nb::list rule_list() {
     row["name"] = text(rule->name);
     row["summary"] = text(rule->summary);
     row["doc"] = text(rule->doc);
-    row["parameters"] = parameter_list(rule->parameters);
+    nb::list parameters = parameter_list(rule->parameters);
+    parameters.extend(parameter_list(common_rule_parameters()));
+    row["parameters"] = parameters;
     nb::list collections;
     for (const std::string_view collection : rule->collections)
       collections.append(text(collection));
@@ -182,15 +184,17 @@ nb::list action_list() {
   return rows;
 }
 
-std::map<std::string, std::string> validate_rule(
+// The engine is asked, so that what it accepts and what Python accepts are one thing.
+std::pair<std::string, std::map<std::string, std::string>> validate_rule(
     const std::string& name, const std::map<std::string, std::string>& parameters) {
-  const RuleDescriptor& rule = find_rule(name);
-  const Parameters parsed(fmt::format("rule {}", rule.name), rule.parameters, parameters);
-  return {parsed.effective().begin(), parsed.effective().end()};
+  RuleEngine engine;
+  engine.add(RuleSpec{name, parameters, {}});
+  const RuleReport report = engine.reports().front();
+  return {report.name, {report.parameters.begin(), report.parameters.end()}};
 }
 
-// Keeps the GIL: the trial is not thread-safe, and the callback is Python's. Signals are looked at
-// between steps.
+// Keeps the GIL, since a trial is not thread-safe; following a run, which may take hours, gets a
+// trial of its own and leaves the GIL free between steps.
 std::pair<std::vector<Finding>, std::vector<RuleReport>> check_trial(
     Trial& trial, const std::vector<RuleTuple>& rules, std::optional<std::int64_t> first_step,
     std::optional<std::int64_t> last_step, bool follow,
@@ -202,16 +206,23 @@ std::pair<std::vector<Finding>, std::vector<RuleReport>> check_trial(
   engine.set_finding_handler([&](std::size_t, const Finding& finding) {
     findings.push_back(finding);
     if (!on_finding || raised) return;
+    const nb::gil_scoped_acquire acquire;
     try {
       (*on_finding)(finding);
     } catch (nb::python_error& error) {
       raised.emplace(std::move(error));
     }
   });
-  engine.check_trial(trial, first_step, last_step, follow, [&] {
-    if (!raised && PyErr_CheckSignals() != 0) raised.emplace();
-    return raised.has_value();
-  });
+  {
+    const std::shared_ptr<Trial> own = follow ? Trial::open(trial.uri()) : nullptr;
+    std::optional<nb::gil_scoped_release> release;
+    if (follow) release.emplace();
+    engine.check_trial(own ? *own : trial, first_step, last_step, follow, [&] {
+      const nb::gil_scoped_acquire acquire;
+      if (!raised && PyErr_CheckSignals() != 0) raised.emplace();
+      return raised.has_value();
+    });
+  }
   if (raised) throw nb::python_error(std::move(*raised));
   engine.finish();
   return {std::move(findings), engine.reports()};

@@ -252,9 +252,10 @@ void bind_setup(nb::class_<PySession>& type) {
           "find",
           [](const PySession& self, const std::string& name) { return self.recorder().find(name); },
           nb::arg("name"))
-      .def("is_included",
-           [](const PySession& self, std::string_view name) { return self.recorder().is_included(name); })
-      .def_prop_ro("plan_version", [](const PySession& self) { return self.recorder().plan_version(); })
+      .def("is_included", [](const PySession& self,
+                             std::string_view name) { return self.recorder().is_included(name); })
+      .def_prop_ro("plan_version",
+                   [](const PySession& self) { return self.recorder().plan_version(); })
       .def(
           "add_rule",
           [](const PySession& self, const std::string& name, nb::callable callable,

@@ -407,8 +407,8 @@ def action_descriptors() -> list[dict[str, Any]]: ...
 def parse_rule_spec(text: str) -> tuple[str, dict[str, str]]:
     """"NAME:key=value,key=value"."""
 
-def validate_rule(name: str, parameters: Mapping[str, str]) -> dict[str, str]:
-    """The effective parameters; NotFoundError or InvalidArgumentError, listing the valid ones."""
+def validate_rule(name: str, parameters: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """(name as registered, effective parameters); NotFoundError or InvalidArgumentError."""
 
 def check_trial(
     trial: Trial,

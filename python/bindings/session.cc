@@ -11,6 +11,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -306,7 +307,8 @@ void bind_steps(nb::class_<PySession>& type) {
 }
 
 void bind_record(nb::class_<PySession>& type) {
-  type.def("record", &record,
+  type.def("record", &record, nb::arg("id"), nb::arg("data_ptr"), nb::arg("dtype_code"),
+           nb::arg("shape"), nb::arg("strides").none(),
            nb::sig(
                "def record(self, id: int, data_ptr: int, dtype_code: int, shape: tuple[int, ...], "
                "strides: tuple[int, ...] | None, /) -> None"),
@@ -316,7 +318,8 @@ void bind_record(nb::class_<PySession>& type) {
                    "tuple[int, ...] | None]], /) -> None"),
            "The same for many: (id, data_ptr, dtype_code, shape, strides). `items`: list or tuple.")
       .def(
-          "record_raw", &record_raw,
+          "record_raw", &record_raw, nb::arg("id"), nb::arg("data_ptr"), nb::arg("dtype_code"),
+          nb::arg("shape"), nb::arg("strides").none(),
           nb::sig("def record_raw(self, id: int, data_ptr: int, dtype_code: int, shape: tuple[int, "
                   "...], strides: tuple[int, ...] | None, /) -> None"),
           "Keeps the raw value whatever the plan says.")

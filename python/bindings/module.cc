@@ -4,6 +4,8 @@
 
 NB_MODULE(_core, module) {
   module.doc() = "The C++ engine of Tensortap. Private: use `tensortap` and `tensortap.pytorch`.";
+  // At exit a traceback or a thread may still hold objects; a library says nothing about that.
+  nanobind::set_leak_warnings(false);
   module.attr("__version__") = TENSORTAP_VERSION;
   namespace bindings = tensortap::bindings;
   bindings::bind_base(module);

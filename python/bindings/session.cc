@@ -261,6 +261,7 @@ void bind_setup(nb::class_<PySession>& type) {
           "add_rule",
           [](const PySession& self, const std::string& name, nb::callable callable,
              const std::vector<std::string>& actions) {
+            self.session->live_trial();  // which the rule will ask, from the first step on
             self.session->add_rule(name, make_python_rule(name, std::move(callable)), actions);
           },
           nb::arg("name"), nb::arg("callable"), nb::arg("actions") = std::vector<std::string>{},

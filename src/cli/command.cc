@@ -30,7 +30,7 @@ struct ParsedCommand {
 };
 
 std::string option_name(const ArgumentDescriptor& argument) {
-  return argument.kind == ArgumentKind::kPositional ? std::string(argument.name)
+  return argument.kind == ArgumentKind::kPositional ? std::string(argument.value_name)
                                                     : fmt::format("--{}", argument.name);
 }
 
@@ -52,7 +52,9 @@ void add_value_argument(ParsedCommand& command, const ArgumentDescriptor& argume
       if (option->count() > 0) out.add(name, value);
     });
   }
-  option->type_name(std::string(argument.value_name));
+  // A positional is called by its value's name already: "RUN", not "run RUN".
+  const bool is_positional = argument.kind == ArgumentKind::kPositional;
+  option->type_name(is_positional ? "" : std::string(argument.value_name));
   if (argument.is_required) option->required();
 }
 

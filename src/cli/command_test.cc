@@ -119,7 +119,7 @@ TEST_F(ProgramTest, BadUsageIsOneLineAndExitCode2) {
   expect_failure(run({"chek", good_}), kExitUsage,
                  "unknown command 'chek' (did you mean 'check'?)");
   expect_failure(run({}), kExitUsage, "tensortap --help");
-  expect_failure(run({"ls"}), kExitUsage, "run is required");
+  expect_failure(run({"ls"}), kExitUsage, "RUN is required");
   expect_failure(run({"ls", good_, "--nosuch"}), kExitUsage, "--nosuch");
   expect_failure(run({"ls", good_, "--tensors", "(unclosed"}), kExitUsage, "(unclosed");
   expect_failure(run({"show", good_, "loss_output_0", "--steps", "5"}), kExitUsage, "A:B");

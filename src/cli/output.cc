@@ -15,7 +15,7 @@ namespace {
 
 std::string spaces(std::size_t count) { return std::string(count, ' '); }
 
-// Appends one paragraph, broken at blanks.
+// Appends a paragraph without line breaks, broken at blanks.
 void append_wrapped(std::string& out, std::string_view paragraph, std::size_t width) {
   std::size_t column = 0;
   while (!paragraph.empty()) {
@@ -127,17 +127,26 @@ std::size_t display_width(std::string_view text) {
 
 std::string wrap(std::string_view text, std::size_t width) {
   std::string out;
+  std::string paragraph;
+  const auto end_paragraph = [&] {
+    append_wrapped(out, paragraph, width);
+    if (!paragraph.empty()) out += '\n';
+    paragraph.clear();
+  };
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
-    if (line.starts_with(' ')) {
-      out += line;
-    } else {
-      append_wrapped(out, line, width);
-    }
-    if (end < text.size()) out += '\n';
     text.remove_prefix(std::min(end + 1, text.size()));
+    const bool is_item = line.starts_with("- ") || line.starts_with("* ");
+    const bool is_fixed = line.empty() || line.starts_with(' ');
+    if (is_item || is_fixed) end_paragraph();
+    if (is_fixed) {
+      out.append(line) += '\n';
+    } else {
+      paragraph.append(paragraph.empty() ? "" : " ").append(line);
+    }
   }
+  end_paragraph();
   return out;
 }
 

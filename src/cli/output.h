@@ -32,8 +32,8 @@ std::string byte_size(std::uint64_t size_bytes);                 // "12.3 MiB"
 
 // Columns on a terminal, counted in code points.
 std::size_t display_width(std::string_view text);
-// Breaks words to lines of at most `width`; keeps line breaks, and lines that start with blanks as
-// they are.
+// Fills paragraphs anew, to lines of at most `width`, each ended; empty and indented lines stay as
+// they are, a list item starts a line.
 std::string wrap(std::string_view text, std::size_t width = 100);
 // Block characters, at most `width` of them (values are averaged), '·' where nothing is finite. ""
 // for fewer than two values.

@@ -54,10 +54,13 @@ TEST(TextForPeopleTest, NumbersAndSizes) {
   EXPECT_EQ(plural(1200, "step"), "1,200 steps");
 }
 
-TEST(WrapTest, BreaksAtBlanksAndKeepsExamples) {
-  EXPECT_EQ(wrap("one two three", 7), "one two\nthree");
-  EXPECT_EQ(wrap("a\n\n  keep   this  as it is\nb", 4), "a\n\n  keep   this  as it is\nb");
-  EXPECT_EQ(wrap("unbreakable", 4), "unbreakable");
+TEST(WrapTest, FillsParagraphsAndKeepsExamples) {
+  EXPECT_EQ(wrap("one two three", 7), "one two\nthree\n");
+  EXPECT_EQ(wrap("one\ntwo\nthree\n\nfour\n", 9), "one two\nthree\n\nfour\n");
+  EXPECT_EQ(wrap("a\n  keep   this  as it is\nb", 4), "a\n  keep   this  as it is\nb\n");
+  EXPECT_EQ(wrap("list:\n- one\n- two\n  deep"), "list:\n- one\n- two\n  deep\n");
+  EXPECT_EQ(wrap("unbreakable", 4), "unbreakable\n");
+  EXPECT_EQ(wrap(""), "");
 }
 
 TEST(SparklineTest, SpansTheRange) {

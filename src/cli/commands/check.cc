@@ -181,6 +181,17 @@ int run(const ArgumentValues& arguments) {
   return check(engine, *trial, options);
 }
 
+constexpr std::string_view kDoc =
+    R"(The findings are those that the same rules give inside the training. Exit code: 0 nothing found, 3
+findings, 2 bad usage, 1 error. A rule that had nothing to look at says so on stderr and has the status
+NoData. With --follow, findings are printed as they come; --json then gives one finding a line and the
+reports as the last line.
+
+Examples:
+  tensortap check runs/digits --rule VanishingGradient
+  tensortap check runs/digits --rule vanishing_gradient:threshold=1e-6 --steps 100:200
+  tensortap check runs/digits --rule LossNotDecreasing --rule ExplodingTensor --follow)";
+
 }  // namespace
 
 const CommandDescriptor& check_command() {
@@ -213,15 +224,7 @@ const CommandDescriptor& check_command() {
   static constexpr CommandDescriptor kDescriptor{
       .name = "check",
       .summary = "Run rules over a recorded or growing run.",
-      .doc =
-          "The findings are those that the same rules give inside the training. Exit code: 0 "
-          "nothing found, 3 findings, 2 bad usage, 1 error. A rule that had nothing to look at "
-          "says so on stderr and has the status NoData. With --follow, findings are printed as "
-          "they come; --json then gives one finding a line and the reports as the last line.\n\n"
-          "Examples:\n"
-          "  tensortap check runs/digits --rule VanishingGradient\n"
-          "  tensortap check runs/digits --rule vanishing_gradient:threshold=1e-6 --steps 100:200\n"
-          "  tensortap check runs/digits --rule LossNotDecreasing --rule ExplodingTensor --follow",
+      .doc = kDoc,
       .arguments = kArguments,
       .run = run,
   };

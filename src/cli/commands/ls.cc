@@ -265,6 +265,14 @@ int run(const ArgumentValues& arguments) {
   return kExitOk;
 }
 
+constexpr std::string_view kDoc =
+    R"(Reads indexes only, so it is quick on long runs too, and works while the training runs.
+
+Examples:
+  tensortap ls runs/digits
+  tensortap ls runs/digits --tensors '^gradient/' --all
+  tensortap ls runs/digits --json)";
+
 }  // namespace
 
 const CommandDescriptor& ls_command() {
@@ -287,13 +295,7 @@ const CommandDescriptor& ls_command() {
   static constexpr CommandDescriptor kDescriptor{
       .name = "ls",
       .summary = "Show what is in a run: workers, steps, collections, rules, tensors.",
-      .doc =
-          "Reads indexes only, so it is quick on long runs too, and works while the training "
-          "runs.\n\n"
-          "Examples:\n"
-          "  tensortap ls runs/digits\n"
-          "  tensortap ls runs/digits --tensors '^gradient/' --all\n"
-          "  tensortap ls runs/digits --json",
+      .doc = kDoc,
       .arguments = kArguments,
       .run = run,
   };

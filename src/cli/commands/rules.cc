@@ -64,7 +64,7 @@ void print_summaries(const std::vector<const RuleDescriptor*>& rules) {
 }
 
 void print_rule(const RuleDescriptor& rule) {
-  cli::write_out(fmt::format("{}: {}\n\n{}\n", rule.name, rule.summary, cli::wrap(rule.doc)));
+  cli::write_out(fmt::format("{}: {}\n\n{}", rule.name, rule.summary, cli::wrap(rule.doc)));
   std::string collections;
   for (const std::string_view name : rule.collections) {
     collections += fmt::format("{}{}", collections.empty() ? "" : ", ", name);
@@ -109,6 +109,15 @@ int run(const ArgumentValues& arguments) {
   return kExitOk;
 }
 
+constexpr std::string_view kDoc =
+    R"(Without NAME all rules, one line each; with NAME what it detects, how, what to do about it, and its
+parameters.
+
+Examples:
+  tensortap rules
+  tensortap rules VanishingGradient
+  tensortap rules vanishing_gradient --json)";
+
 }  // namespace
 
 const CommandDescriptor& rules_command() {
@@ -122,12 +131,7 @@ const CommandDescriptor& rules_command() {
   static constexpr CommandDescriptor kDescriptor{
       .name = "rules",
       .summary = "Explain the built-in rules and their parameters.",
-      .doc =
-          "Without NAME all rules, one line each; with NAME what it detects, how, what to do "
-          "about it, and its parameters.\n\nExamples:\n"
-          "  tensortap rules\n"
-          "  tensortap rules VanishingGradient\n"
-          "  tensortap rules vanishing_gradient --json",
+      .doc = kDoc,
       .arguments = kArguments,
       .run = run,
   };

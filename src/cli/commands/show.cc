@@ -240,19 +240,22 @@ constexpr std::array kArguments = {
                        .doc = "as JSON, one list a statistic"},
 };
 
+constexpr std::string_view kDoc =
+    R"(Statistics are over the finite elements; NaN and infinities are counted beside them. In JSON they are
+the strings "NaN", "Infinity" and "-Infinity".
+
+Examples:
+  tensortap show runs/digits loss
+  tensortap show runs/digits gradient/Net_fc1.weight --stat abs_mean --stat l2 --steps 0:100
+  tensortap show runs/digits loss --csv > loss.csv)";
+
 }  // namespace
 
 const CommandDescriptor& show_command() {
   static constexpr CommandDescriptor kDescriptor{
       .name = "show",
       .summary = "Show the statistics of one tensor over the steps.",
-      .doc =
-          "Statistics are over the finite elements; NaN and infinities are counted beside them. In "
-          "JSON they are the strings \"NaN\", \"Infinity\" and \"-Infinity\".\n\nExamples:\n"
-          "  tensortap show runs/digits loss\n"
-          "  tensortap show runs/digits gradient/Net_fc1.weight --stat abs_mean --stat l2 --steps "
-          "0:100\n"
-          "  tensortap show runs/digits loss --csv > loss.csv",
+      .doc = kDoc,
       .arguments = kArguments,
       .run = run,
   };

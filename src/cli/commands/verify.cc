@@ -180,6 +180,17 @@ int run(const ArgumentValues& arguments) {
   return verdict.is_clean() ? kExitOk : kExitError;
 }
 
+constexpr std::string_view kDoc =
+    R"(Says for each segment how much of it is readable. Exit code 0: everything that was written in full can
+be read; 1: damage. A half-written step at the end of a trace without an end mark is what a killed
+training leaves behind, and no damage: it is named and does not change the exit code. In a run that
+ended, the same is a truncated file, and damage.
+
+Examples:
+  tensortap verify runs/digits
+  tensortap verify runs/digits/trace/worker_0/00000000.ttap
+  tensortap verify runs/digits --json)";
+
 }  // namespace
 
 const CommandDescriptor& verify_command() {
@@ -194,16 +205,7 @@ const CommandDescriptor& verify_command() {
   static constexpr CommandDescriptor kDescriptor{
       .name = "verify",
       .summary = "Check every frame of a run against its checksums.",
-      .doc =
-          "Says for each segment how much of it is readable. Exit code 0: everything that was "
-          "written "
-          "in full can be read; 1: damage. A half-written step at the end of a segment that was "
-          "never sealed is what a killed training leaves behind, and no damage: it is named and "
-          "does "
-          "not change the exit code.\n\nExamples:\n"
-          "  tensortap verify runs/digits\n"
-          "  tensortap verify runs/digits/trace/worker_0/000000.ttap\n"
-          "  tensortap verify runs/digits --json",
+      .doc = kDoc,
       .arguments = kArguments,
       .run = run,
   };

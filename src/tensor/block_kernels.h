@@ -65,8 +65,16 @@ FiniteSplit split_finite(const double* x, std::size_t n, double* finite);
 // Adds a block of finite elements to 64 counters in the order of Histogram::counts, for the window
 // that ends with the half-octave `top`. No magnitude is above the window, and the whole window
 // above the smallest normal number. Zeros are counted in the innermost bucket of their sign.
-void bin_block(const float* x, std::size_t n, int top, std::uint64_t* counts);
-void bin_block(const double* x, std::size_t n, int top, std::uint64_t* counts);
+struct BinExtent {
+  double abs_min;  // the least and largest magnitudes of the block
+  double abs_max;
+  bool has_negative;  // a zero has a sign here
+  bool has_positive;
+};
+void bin_block(const float* x, std::size_t n, int top, const BinExtent& extent,
+               std::uint64_t* counts);
+void bin_block(const double* x, std::size_t n, int top, const BinExtent& extent,
+               std::uint64_t* counts);
 
 // Conversions that lose nothing, but for 64-bit integers beyond 2^53, which round as in C. Complex
 // numbers become magnitudes, which overflow only when the result does.

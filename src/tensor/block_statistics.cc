@@ -106,11 +106,27 @@ int half_octave(double magnitude) {
   return 2 * (exponent - 1) + (fraction >= 0.75 ? 1 : 0);
 }
 
+// The window reaches down to subnormal numbers, whose top bits are no logarithm: counts the same
+// numbers, exactly, in a higher place.
 template <class T>
-void bin_finite(const T* x, std::size_t n, double abs_max, bool is_first, const BlockCounts& counts,
-                Histogram& histogram) {
-  if (abs_max == 0.0) return;
-  const int block_top = half_octave(abs_max);
+[[gnu::noinline]] void bin_tiny(const T* x, std::size_t n, BinExtent extent, Histogram& histogram) {
+  alignas(64) T scaled[kBlockElements<T>];
+  for (std::size_t i = 0; i < n; ++i) scaled[i] = x[i] * T{0x1p100};
+  extent.abs_min *= 0x1p100;
+  extent.abs_max *= 0x1p100;
+  bin_block(scaled, n, histogram.top + 200, extent, histogram.counts.data());
+}
+
+template <class T>
+void bin_finite(const T* x, std::size_t n, const BlockSums& sums, const BlockCounts& counts,
+                bool is_first, Histogram& histogram) {
+  BinExtent extent;
+  extent.abs_min = sums.abs_min;
+  extent.abs_max = std::max(-sums.min, sums.max);
+  extent.has_negative = sums.min < 0.0 || counts.negative_zero != 0;
+  extent.has_positive = sums.max > 0.0 || counts.zero != counts.negative_zero;
+  if (extent.abs_max == 0.0) return;
+  const int block_top = half_octave(extent.abs_max);
   if (is_first) {
     histogram.top = static_cast<std::int16_t>(block_top);
   } else if (block_top > histogram.top) {
@@ -119,13 +135,9 @@ void bin_finite(const T* x, std::size_t n, double abs_max, bool is_first, const 
   const int window_end = histogram.top - (Histogram::kBucketsPerSign - 1);
   constexpr int kSmallestNormal = 2 * (std::numeric_limits<T>::min_exponent - 1);
   if (window_end >= kSmallestNormal) {
-    bin_block(x, n, histogram.top, histogram.counts.data());
+    bin_block(x, n, histogram.top, extent, histogram.counts.data());
   } else {
-    // The window reaches down to subnormal numbers, whose top bits are no logarithm: count the same
-    // numbers, exactly, in a higher place.
-    alignas(64) T scaled[kBlockElements<T>];
-    for (std::size_t i = 0; i < n; ++i) scaled[i] = x[i] * T{0x1p100};
-    bin_block(scaled, n, histogram.top + 200, histogram.counts.data());
+    bin_tiny(x, n, extent, histogram);
   }
   histogram.counts[Histogram::kBucketsPerSign] -= counts.zero - counts.negative_zero;
   histogram.counts[Histogram::kBucketsPerSign - 1] -= counts.negative_zero;
@@ -142,7 +154,7 @@ void add_finite_block(const T* x, std::size_t n, const BlockSums& sums, double s
   }
   if (histogram != nullptr) {
     const bool is_first = partial.finite == partial.zero;
-    bin_finite(x, n, abs_max, is_first, counts, *histogram);
+    bin_finite(x, n, sums, counts, is_first, *histogram);
   }
   PartialStatistics block;
   block.finite = n;

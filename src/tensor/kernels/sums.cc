@@ -45,6 +45,25 @@ HWY_INLINE void copy_tail(const T* x, std::size_t n, T fill, std::size_t lanes, 
   std::memcpy(tail, x, n * sizeof(T));
 }
 
+// The bits of a magnitude order like the number, and the integer unit is idle while the other
+// works. For double, an integer minimum is slow on most targets.
+HWY_INLINE auto magnitude(hn::Vec<hn::ScalableTag<float>> v) {
+  const hn::ScalableTag<std::uint32_t> d;
+  return hn::And(hn::BitCast(d, v), hn::Set(d, 0x7fffffff));
+}
+HWY_INLINE DoubleVector magnitude(DoubleVector v) { return hn::Abs(v); }
+
+HWY_INLINE double lowest(hn::Vec<hn::ScalableTag<std::uint32_t>> magnitudes) {
+  const hn::ScalableTag<std::uint32_t> d;
+  const std::uint32_t bits = hn::GetLane(hn::MinOfLanes(d, magnitudes));
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return static_cast<double>(value);
+}
+HWY_INLINE double lowest(DoubleVector magnitudes) {
+  return hn::GetLane(hn::MinOfLanes(DoubleTag(), magnitudes));
+}
+
 template <class T>
 HWY_INLINE BlockSums sum_block_impl(const T* HWY_RESTRICT x, std::size_t n) {
   const hn::ScalableTag<T> d;
@@ -52,7 +71,7 @@ HWY_INLINE BlockSums sum_block_impl(const T* HWY_RESTRICT x, std::size_t n) {
   const std::size_t double_lanes = hn::Lanes(DoubleTag());
   auto min = hn::Set(d, x[0]);
   auto max = min;
-  auto abs_min = hn::Abs(min);
+  auto abs_min = magnitude(min);
   // Two sets of sums: the latency of an addition is longer than the time between two of them.
   auto sum0 = hn::Zero(DoubleTag()), sum1 = sum0;
   auto abs0 = sum0, abs1 = sum0, square0 = sum0, square1 = sum0;
@@ -66,19 +85,22 @@ HWY_INLINE BlockSums sum_block_impl(const T* HWY_RESTRICT x, std::size_t n) {
       const auto v = hn::LoadU(d, p + k);
       min = hn::Min(min, v);
       max = hn::Max(max, v);
-      abs_min = hn::Min(abs_min, hn::Abs(v));
+      abs_min = hn::Min(abs_min, magnitude(v));
     }
   };
-  std::size_t i = 0;
-  for (; i + step <= n; i += step) {
-    bound(x + i);
-    take(x + i);
+  // Pointers, not indices: a load that is part of an instruction is slower with two registers.
+  const T* const end = x + n;
+  const T* p = x;
+  for (; static_cast<std::size_t>(end - p) >= step; p += step) {
+    bound(p);
+    take(p);
   }
-  if (i < n) {
+  if (p != end) {
+    const auto rest = static_cast<std::size_t>(end - p);
     HWY_ALIGN T tail[2 * HWY_MAX_BYTES / sizeof(T)];
-    copy_tail(x + i, n - i, x[0], step, tail);  // repeats an element: changes no extreme
+    copy_tail(p, rest, x[0], step, tail);  // repeats an element: changes no extreme
     bound(tail);
-    copy_tail(x + i, n - i, T{0}, step, tail);  // zeros: change no sum
+    copy_tail(p, rest, T{0}, step, tail);  // zeros: change no sum
     take(tail);
   }
   return {total(sum0, sum1),
@@ -86,7 +108,7 @@ HWY_INLINE BlockSums sum_block_impl(const T* HWY_RESTRICT x, std::size_t n) {
           total(square0, square1),
           static_cast<double>(hn::GetLane(hn::MinOfLanes(d, min))),
           static_cast<double>(hn::GetLane(hn::MaxOfLanes(d, max))),
-          static_cast<double>(hn::GetLane(hn::MinOfLanes(d, abs_min)))};
+          lowest(abs_min)};
 }
 
 template <class T>

@@ -3,10 +3,10 @@
 #include "tensor/block_kernels.h"
 
 // clang-format off: the order matters
-#include "tensor/kernel_targets.h"
-
 #include <hwy/highway.h>
 #include <hwy/targets.h>
+
+#include "tensor/kernel_targets.h"
 // clang-format on
 
 namespace tensortap::tensor {

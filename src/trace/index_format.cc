@@ -53,7 +53,8 @@ void encode_index_head(const IndexHead& head, std::byte* out) {
       .put(head.layout_count)
       .put(head.steps)
       .put(head.dictionary)
-      .put(head.directory);
+      .put(head.directory)
+      .put(head.rest_crc);
 }
 
 IndexHead decode_index_head(const std::byte* bytes) noexcept {
@@ -64,7 +65,8 @@ IndexHead decode_index_head(const std::byte* bytes) noexcept {
       .get(head.layout_count)
       .get(head.steps)
       .get(head.dictionary)
-      .get(head.directory);
+      .get(head.directory)
+      .get(head.rest_crc);
   return head;
 }
 

@@ -23,6 +23,7 @@ struct IndexHead {
   BlockRef steps;
   BlockRef dictionary;
   BlockRef directory;
+  std::uint32_t rest_crc = 0;  // of the payload behind this head
 };
 
 struct TensorHead {

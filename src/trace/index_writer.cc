@@ -214,8 +214,7 @@ class IndexWriter {
 
   void append_columns_frame() {
     if (columns_.size() == 0) return;
-    // The columns have checksums of their own, so the frame's covers nothing.
-    append_frame(FrameType::kColumns, 0, columns_);
+    append_frame(FrameType::kColumns, columns_);
     columns_.clear();
   }
 
@@ -245,8 +244,9 @@ class IndexWriter {
     append_directory(frame_offset + kFrameHeaderSize, index);
     head.directory = close_block(start);
     append_tensors(index);
+    head.rest_crc = crc32c(index.bytes(kIndexHeadSize, index.size() - kIndexHeadSize));
     encode_index_head(head, index.data());
-    append_frame(FrameType::kIndex, kIndexHeadSize / 8, index);
+    append_frame(FrameType::kIndex, index);
     append_trailer(frame_offset, index.size());
   }
 
@@ -287,18 +287,21 @@ class IndexWriter {
     const std::uint64_t file_size = written_.size_bytes() + kFrameHeaderSize + kTrailerSize;
     ByteBuffer payload;
     encode_trailer({index_offset, index_size, file_size}, payload.extend(kTrailerSize));
-    append_frame(FrameType::kTrailer, kTrailerSize / 8, payload);
+    append_frame(FrameType::kTrailer, payload);
   }
 
-  // The checksum covers the first checked_units * 8 bytes.
-  void append_frame(FrameType type, std::size_t checked_units, ByteBuffer& payload) {
+  // Opening a run reads the head of the index and not the rest, so only that is covered by the
+  // frame's checksum.
+  void append_frame(FrameType type, ByteBuffer& payload) {
     FrameHeader frame;
     frame.type = static_cast<std::uint8_t>(type);
-    frame.flags = type == FrameType::kTrailer ? 0 : kFlagPartlyChecked;
-    frame.checked_units = frame.flags == 0 ? 0 : static_cast<std::uint16_t>(checked_units);
     frame.payload_size = payload.size();
+    if (type == FrameType::kIndex) {
+      frame.flags = kFlagPartlyChecked;
+      frame.checked_units = kIndexHeadSize / 8;
+    }
     frame.offset = written_.size_bytes();
-    frame.payload_crc = crc32c(payload.bytes(0, checked_units * 8));
+    frame.payload_crc = crc32c(payload.bytes(0, static_cast<std::size_t>(frame.checked_size())));
     payload.pad_to(kFrameAlignment);
     std::byte header[kFrameHeaderSize];
     encode_frame_header(frame, header);

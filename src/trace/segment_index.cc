@@ -64,16 +64,22 @@ SegmentIndex::Outcome SegmentIndex::open(WindowReader& reader, std::uint64_t fil
   const Trailer trailer = decode_trailer(payload.data());
   if (trailer.file_size != file_size) return Outcome::kDamaged;
   if (!read_frame(reader, trailer.index_offset, file_size, kIndexHeadSize, frame, payload) ||
-      !frame.is(FrameType::kIndex)) {
+      !frame.is(FrameType::kIndex) || frame.payload_size < kIndexHeadSize) {
     return Outcome::kDamaged;
   }
   auto index = std::make_unique<SegmentIndex>();
   index->file_size_ = file_size;
   index->index_offset_ = trailer.index_offset;
+  index->index_payload_size_ = frame.payload_size;
   index->head_ = decode_index_head(payload.data());
   if (!index->read_steps(reader)) return Outcome::kDamaged;
   out = std::move(index);
   return Outcome::kOk;
+}
+
+bool SegmentIndex::is_whole(WindowReader& reader) const {
+  return checksum_of(reader, index_offset_ + kFrameHeaderSize + kIndexHeadSize,
+                     index_payload_size_ - kIndexHeadSize) == head_.rest_crc;
 }
 
 bool SegmentIndex::read_block(WindowReader& reader, const BlockRef& block,

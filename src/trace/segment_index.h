@@ -40,6 +40,8 @@ class SegmentIndex {
   const std::vector<StepEntry>& steps() const { return steps_; }
   const IndexHead& head() const { return head_; }
   std::uint64_t index_offset() const { return index_offset_; }
+  // Whether every byte of the INDEX frame is as it was written; the other questions check what they read.
+  bool is_whole(WindowReader& reader) const;
   // Adds to `into`; false when damaged or contradicting.
   bool read_dictionary(WindowReader& reader, Dictionary& into) const;
 
@@ -66,6 +68,7 @@ class SegmentIndex {
 
   std::uint64_t file_size_ = 0;
   std::uint64_t index_offset_ = 0;
+  std::uint64_t index_payload_size_ = 0;
   IndexHead head_;
   std::vector<StepEntry> steps_;
 };

@@ -89,6 +89,7 @@ bool SegmentScan::read_frame(WindowReader& reader, std::uint64_t file_size) {
   }
   if (frame.end_offset() > file_size) return false;
   take_frame(reader, frame);
+  if (check_everything_) check_padding(reader, frame);
   ++frame_count_;
   // Among large raw values, what lies ahead is mostly not looked at.
   ahead_bytes_ =
@@ -187,6 +188,16 @@ void SegmentScan::check_payload(WindowReader& reader, const FrameHeader& frame) 
   const std::optional<std::uint32_t> crc =
       checksum_of(reader, frame.payload_offset(), frame.checked_size());
   if (crc != frame.payload_crc) report(frame.offset, "a frame fails its checksum");
+}
+
+// The bytes that fill a frame up to the next 8-byte border.
+void SegmentScan::check_padding(WindowReader& reader, const FrameHeader& frame) {
+  const std::uint64_t start = frame.payload_offset() + frame.payload_size;
+  const auto size = static_cast<std::size_t>(frame.end_offset() - start);
+  const std::span<const std::byte> bytes = reader.read(start, size);
+  const bool zero =
+      std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+  if (!zero) report(frame.offset, "the padding behind a frame is damaged");
 }
 
 // The values that a step refers to; the payload of its frame may be gone from the reader after

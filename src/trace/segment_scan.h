@@ -61,6 +61,7 @@ class SegmentScan {
   void take_dictionary(std::span<const std::byte> payload, std::uint64_t offset);
   void take_step(std::span<const std::byte> payload, const FrameHeader& frame);
   void check_payload(WindowReader& reader, const FrameHeader& frame);
+  void check_padding(WindowReader& reader, const FrameHeader& frame);
   void check_entries(WindowReader& reader, const StepView& step, std::uint64_t file_end);
   void note_tensors(const StepView& step);
   void report(std::uint64_t offset, std::string what);

@@ -22,6 +22,7 @@ using trace::WindowReader;
 
 // Every column of every tensor; nothing when all are whole and agree with the frames.
 std::string check_index(WindowReader& reader, const SegmentIndex& index, const SegmentScan& scan) {
+  if (!index.is_whole(reader)) return "the index fails its checksum";
   Dictionary defined;
   if (!index.read_dictionary(reader, defined)) return "the definitions in the index are damaged";
   Dictionary merged = scan.dictionary();
@@ -55,8 +56,7 @@ std::string check_index(WindowReader& reader, const SegmentIndex& index, const S
 // Of a file too short for a segment header: whether what is there may be the start of one.
 bool starts_like_segment(WindowReader& reader) {
   const std::span<const std::byte> start = reader.read(0, trace::kSegmentMagic.size());
-  return start.empty() ||
-         std::memcmp(start.data(), trace::kSegmentMagic.data(), start.size()) == 0;
+  return start.empty() || std::memcmp(start.data(), trace::kSegmentMagic.data(), start.size()) == 0;
 }
 
 SegmentReport verify_segment(const Storage& storage, const StorageEntry& entry) {

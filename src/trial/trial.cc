@@ -103,7 +103,7 @@ std::vector<std::string> Trial::tensor_names(const TensorFilter& filter) const {
     const std::optional<std::size_t> index = state.axis(filter.mode).find(*filter.step);
     if (!index) return {};
     at_step = state.names_at(filter.mode, *index);
-  } else if (filter.mode != Mode::kGlobal) {
+  } else {
     state.mark_present(filter.mode);
   }
   std::vector<std::string> names;

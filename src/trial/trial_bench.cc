@@ -17,21 +17,26 @@ namespace {
 
 constexpr std::int64_t kStepCount = 1000;
 constexpr TensorId kTensorCount = 65;
+constexpr std::int64_t kLongStepCount = 100'000;
+constexpr TensorId kLongTensorCount = 4;
 constexpr const char* kRunId = "00000000000000000000000000000001";
 
 // A closed run on disk, removed when the program ends.
 class RecordedRun {
  public:
-  RecordedRun() {
-    path_ = std::filesystem::temp_directory_path() /
-            ("tensortap_trial_bench_" + std::to_string(::getpid()));
+  RecordedRun(std::int64_t step_count, TensorId tensor_count) {
+    path_ =
+        std::filesystem::temp_directory_path() /
+        ("tensortap_trial_bench_" + std::to_string(::getpid()) + "_" + std::to_string(step_count));
     const std::shared_ptr<Storage> storage = open_storage(path_.string());
     storage->put(kRunFile,
                  R"({"format":"tensortap","version":1,"id":"00000000000000000000000000000001"})");
     TraceWriterOptions options;
     options.run_id = kRunId;
     TraceWriter writer(storage, options);
-    for (std::int64_t step = 0; step < kStepCount; ++step) writer.submit(record(step));
+    for (std::int64_t step = 0; step < step_count; ++step) {
+      writer.submit(record(step, tensor_count));
+    }
     writer.close();
     storage->put(end_mark_name(options.worker), "{}");
   }
@@ -39,17 +44,17 @@ class RecordedRun {
   std::string path() const { return path_.string(); }
 
  private:
-  static std::shared_ptr<const StepRecord> record(std::int64_t step) {
+  static std::shared_ptr<const StepRecord> record(std::int64_t step, TensorId tensor_count) {
     auto record = std::make_shared<StepRecord>();
     record->info.step = record->info.mode_step = step;
     if (step == 0) {
-      for (TensorId id = 0; id < kTensorCount; ++id) {
+      for (TensorId id = 0; id < tensor_count; ++id) {
         record->new_tensors.push_back({"gradient/layer" + std::to_string(id), {"gradients"}});
       }
       record->new_layouts.push_back({DType::kFloat32, {64, 64}});
     }
-    record->rows.resize(kTensorCount);
-    for (TensorId id = 0; id < kTensorCount; ++id) {
+    record->rows.resize(tensor_count);
+    for (TensorId id = 0; id < tensor_count; ++id) {
       StatisticsRow& row = record->rows[id];
       row.tensor = id;
       row.statistics.count = 4096;
@@ -65,7 +70,7 @@ class RecordedRun {
 };
 
 const std::string& recorded_run() {
-  static const RecordedRun run;
+  static const RecordedRun run(kStepCount, kTensorCount);
   static const std::string path = run.path();
   return path;
 }
@@ -97,6 +102,15 @@ void one_column(benchmark::State& state) {
   }
 }
 BENCHMARK(one_column)->Unit(benchmark::kMicrosecond);
+
+void one_column_of_100000_steps(benchmark::State& state) {
+  static const RecordedRun run(kLongStepCount, kLongTensorCount);
+  const auto trial = Trial::open(run.path());
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(trial->column("gradient/layer2", StatisticId::kAbsMean));
+  }
+}
+BENCHMARK(one_column_of_100000_steps)->Unit(benchmark::kMillisecond);
 
 void all_columns(benchmark::State& state) {
   const auto trial = Trial::open(recorded_run());

@@ -41,11 +41,13 @@ Trial::State::State(std::shared_ptr<TraceSource> trace_source, const TrialOption
       index(options.first_step, options.last_step) {}
 
 void Trial::State::update() {
+  ++update_count_;
   sources = source->workers();
   const std::uint64_t superseded_before = index.superseded_count();
   const bool has_new_workers = index.update(sources);
   if (index.superseded_count() != superseded_before) {  // some tensors may be gone
     for (auto& [name, tensor] : tensors) tensor.present_modes = 0;
+    marked_at_size_.fill(0);
   }
   update_tensors(has_new_workers);
   update_collections();
@@ -54,6 +56,7 @@ void Trial::State::update() {
 void Trial::State::update_tensors(bool has_new_workers) {
   if (has_new_workers) {  // the places of all workers have moved
     tensors.clear();
+    marked_at_size_.fill(0);
     known_tensors_.assign(sources.size(), 0);
   }
   for (std::size_t w = 0; w < sources.size(); ++w) {
@@ -112,15 +115,25 @@ std::pair<std::size_t, std::size_t> Trial::State::worker_range(std::string_view 
 }
 
 bool Trial::State::is_present(Tensor& tensor, Mode mode) const {
-  if ((tensor.present_modes & mode_bit(mode)) != 0) return true;
+  const std::uint8_t bit = mode_bit(mode);
+  if ((tensor.present_modes & bit) != 0) return true;
+  if (tensor.absent_at_update != update_count_) {
+    tensor.absent_modes = 0;
+    tensor.absent_at_update = update_count_;
+  }
+  if ((tensor.absent_modes & bit) != 0) return false;
+  const bool is_found = look_for(tensor, mode);
+  (is_found ? tensor.present_modes : tensor.absent_modes) |= bit;
+  return is_found;
+}
+
+bool Trial::State::look_for(const Tensor& tensor, Mode mode) const {
   for (std::size_t w = 0; w < sources.size(); ++w) {
     if (tensor.ids[w] == kNoTensor) continue;
     const auto id = static_cast<TensorId>(tensor.ids[w]);
     if (!sources[w]->is_recorded(id)) continue;
-    const bool is_visible = mode == Mode::kGlobal && index.hides_nothing();
-    if (!is_visible && live_ordinals(w, id, mode).empty()) continue;
-    tensor.present_modes |= mode_bit(mode);
-    return true;
+    if (mode == Mode::kGlobal && index.hides_nothing()) return true;
+    if (!live_ordinals(w, id, mode).empty()) return true;
   }
   return false;
 }
@@ -146,6 +159,9 @@ std::size_t Trial::State::collection_slot(std::string_view collection) {
 }
 
 void Trial::State::mark_present(Mode mode) {
+  std::size_t& marked_at_size = marked_at_size_[static_cast<std::size_t>(mode) - 1];
+  if (axis(mode).keys.size() <= 2 * marked_at_size) return;
+  marked_at_size = axis(mode).keys.size();
   for (std::size_t w = 0; w < sources.size(); ++w) {
     const auto [first, end] = index.ordinal_range(w, mode);
     if (first == end) continue;

@@ -2,6 +2,7 @@
 // which collection, and where a (tensor, step) lies. Included by trial/*.cc only. Not thread-safe.
 #pragma once
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -22,8 +23,10 @@ struct Trial::State {
   struct Tensor {
     std::vector<std::int64_t> ids;  // by worker; kNoTensor where the worker does not know it
     std::vector<std::string> collections;
-    // Remembered answers; "no" is asked again after a refresh, since data may have come.
-    std::uint8_t present_modes = 0;        // bit: mode number - 1
+    // Remembered answers. Presence, bit: mode number - 1; "no" holds until there is anything new.
+    std::uint8_t present_modes = 0;
+    std::uint8_t absent_modes = 0;
+    std::uint64_t absent_at_update = 0;
     std::vector<signed char> memberships;  // by collection_slot(): -1 no, 1 yes, 0 not asked
   };
   using Tensors = std::map<std::string, Tensor, std::less<>>;
@@ -43,7 +46,7 @@ struct Trial::State {
   bool is_present(Tensor& tensor, Mode mode) const;
   bool is_member(const std::string& name, Tensor& tensor, std::string_view collection);
   // Remembers the tensors of the first and the last step of a mode: nearly all that there are, for
-  // two reads.
+  // two reads. Does so when there are twice as many steps as last time.
   void mark_present(Mode mode);
   // Names with anything at a step: the index of its key on the mode's axis.
   std::vector<std::string_view> names_at(Mode mode, std::size_t index) const;
@@ -83,7 +86,10 @@ struct Trial::State {
   void update_tensors(bool has_new_workers);
   void update_collections();
   std::size_t collection_slot(std::string_view collection);
+  bool look_for(const Tensor& tensor, Mode mode) const;
 
+  std::uint64_t update_count_ = 0;
+  std::array<std::size_t, kModeCount> marked_at_size_{};
   std::vector<std::size_t>
       known_tensors_;  // by worker: how much of its dictionary has been taken in
   std::vector<std::string> collections_json_;

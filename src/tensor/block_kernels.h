@@ -40,7 +40,17 @@ struct CenteredSums {
 CenteredSums center_block(const float* x, std::size_t n, double mean, double abs_mean);
 CenteredSums center_block(const double* x, std::size_t n, double mean, double abs_mean);
 
-// Counts of a block of finite elements. `smallest_normal` is that of the tensor's own dtype.
+// Which counts can be other than 0, from the extremes of the block. Zeros count as underflow here,
+// so that `zeros` implies `underflows`; subnormal numbers are looked for up to `smallest_normal`,
+// that of the tensor's own dtype.
+struct CountNeeds {
+  bool zeros;
+  bool underflows;
+  bool subnormals;
+  bool overflows;
+  double smallest_normal;
+};
+// Of a block of finite elements.
 struct BlockCounts {
   std::size_t zero;  // of either sign
   std::size_t negative_zero;
@@ -48,8 +58,8 @@ struct BlockCounts {
   std::size_t underflow;
   std::size_t overflow;
 };
-BlockCounts count_block(const float* x, std::size_t n, double smallest_normal);
-BlockCounts count_block(const double* x, std::size_t n, double smallest_normal);
+BlockCounts count_block(const float* x, std::size_t n, const CountNeeds& needs);
+BlockCounts count_block(const double* x, std::size_t n, const CountNeeds& needs);
 
 // Copies the finite elements to `finite` in order (room for n + kPaddingElements) and counts the
 // others.

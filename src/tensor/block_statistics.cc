@@ -146,12 +146,14 @@ void bin_finite(const T* x, std::size_t n, const BlockSums& sums, const BlockCou
 template <class T>
 void add_finite_block(const T* x, std::size_t n, const BlockSums& sums, double smallest_normal,
                       PartialStatistics& partial, Histogram* histogram) {
-  const double abs_max = std::max(-sums.min, sums.max);
+  CountNeeds needs;
+  needs.zeros = sums.abs_min == 0.0;
+  needs.underflows = sums.abs_min <= kHalfUnderflow;
+  needs.subnormals = sums.abs_min < smallest_normal;
+  needs.overflows = std::max(-sums.min, sums.max) >= kHalfOverflow;
+  needs.smallest_normal = smallest_normal;
   BlockCounts counts = {0, 0, 0, 0, 0};
-  if (sums.abs_min < smallest_normal || sums.abs_min <= kHalfUnderflow ||
-      abs_max >= kHalfOverflow) {
-    counts = count_block(x, n, smallest_normal);
-  }
+  if (needs.underflows || needs.subnormals || needs.overflows) counts = count_block(x, n, needs);
   if (histogram != nullptr) {
     const bool is_first = partial.finite == partial.zero;
     bin_finite(x, n, sums, counts, is_first, *histogram);

@@ -185,7 +185,7 @@ inline Histogram histogram(const std::vector<double>& values) {
     if (std::isfinite(v)) largest = std::max(largest, std::fabs(v));
   }
   if (largest == 0.0) return h;
-  int top = -2148;
+  int top = 2 * std::ilogb(largest) - 2;  // surely below
   while (top < 2047 && Histogram::edge(top + 1) <= largest) ++top;
   h.top = static_cast<std::int16_t>(top);
   for (const double v : values) {

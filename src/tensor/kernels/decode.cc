@@ -48,20 +48,47 @@ HWY_INLINE void decode_bfloat16(const void* source, std::size_t n, float* HWY_RE
   }
 }
 
-// In integers, but for the subnormal numbers, whose integer mantissa is converted: Highway's own
-// conversion gets infinities and NaN wrong on targets without the instruction.
+using FloatTag = hn::ScalableTag<float>;
+
+// The conversion instruction where there is one. Otherwise in integers, but for the subnormal
+// numbers, whose mantissa is converted: Highway's own replacement gets infinities and NaN wrong.
+HWY_INLINE hn::Vec<FloatTag> float16_values(const std::uint16_t* half) {
+  const FloatTag d;
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  const hn::Rebind<hwy::float16_t, FloatTag> dh;
+  return hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(half)));
+#else
+  const hn::RebindToUnsigned<FloatTag> du;
+  const hn::RebindToSigned<FloatTag> di;
+  const auto bits = hn::PromoteTo(du, hn::LoadU(hn::Rebind<std::uint16_t, FloatTag>(), half));
+  const auto abs = hn::And(bits, hn::Set(du, 0x7fffu));
+  const auto rebias = hn::Set(du, (127u - 15u) << 23);
+  const auto normal = hn::Add(hn::ShiftLeft<13>(abs), rebias);
+  const auto special = hn::Add(normal, rebias);  // exponent 31 becomes 255
+  const auto whole = hn::ConvertTo(d, hn::BitCast(di, abs));
+  const auto subnormal = hn::BitCast(du, hn::Mul(whole, hn::Set(d, 0x1p-24f)));
+  // Signed comparisons: unsigned ones are slow on x86.
+  const auto abs_signed = hn::BitCast(di, abs);
+  const auto is_subnormal = hn::Lt(abs_signed, hn::Set(di, 0x0400));
+  const auto is_special = hn::Gt(abs_signed, hn::Set(di, 0x7bff));
+  const auto large = hn::IfThenElse(hn::RebindMask(du, is_special), special, normal);
+  const auto value = hn::IfThenElse(hn::RebindMask(du, is_subnormal), subnormal, large);
+  const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)));
+  return hn::BitCast(d, hn::Or(value, sign));
+#endif
+}
+
 HWY_INLINE void decode_float16(const void* source, std::size_t n, float* HWY_RESTRICT to) {
-  constexpr std::uint32_t kRebias = (127 - 15) << 23;
-  for (std::size_t i = 0; i < n; ++i) {
-    const std::uint32_t half = load_element<std::uint16_t>(source, i);
-    const std::uint32_t abs = half & 0x7fff;
-    const std::uint32_t normal = (abs << 13) + kRebias;
-    const std::uint32_t special = normal + kRebias;  // exponent 31 becomes 255
-    const float subnormal_value = static_cast<float>(static_cast<std::int32_t>(abs)) * 0x1p-24f;
-    const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(subnormal_value);
-    const std::uint32_t bits = abs < 0x0400 ? subnormal : abs < 0x7c00 ? normal : special;
-    to[i] = std::bit_cast<float>(bits | (half & 0x8000) << 16);
-  }
+  const FloatTag d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto* half = static_cast<const std::uint16_t*>(source);  // perhaps at an odd address
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(float16_values(half + i), d, to + i);
+  HWY_ALIGN std::uint16_t rest[HWY_MAX_BYTES] = {};
+  HWY_ALIGN float tail[HWY_MAX_BYTES];
+  std::memcpy(rest, half + i, (n - i) * sizeof(std::uint16_t));
+  hn::Store(float16_values(rest), d, tail);
+  std::memcpy(to + i, tail, (n - i) * sizeof(float));
 }
 
 HWY_INLINE void decode_table(const std::array<float, 256>& table, const void* source, std::size_t n,
@@ -94,22 +121,32 @@ HWY_INLINE DoubleVector magnitude(DoubleVector re, DoubleVector im) {
   return hn::IfThenElse(is_inf, inf, z);
 }
 
+// Loads as many numbers as a vector of double holds.
+template <class Part>
+HWY_INLINE DoubleVector load_magnitudes(const Part* parts) {
+  const DoubleTag d;
+  const hn::Rebind<Part, DoubleTag> dp;
+  hn::Vec<decltype(dp)> re, im;
+  hn::LoadInterleaved2(dp, parts, re, im);
+  if constexpr (sizeof(Part) == sizeof(double)) {
+    return magnitude(re, im);
+  } else {
+    return magnitude(hn::PromoteTo(d, re), hn::PromoteTo(d, im));
+  }
+}
+
 template <class Part>
 HWY_INLINE void decode_complex(const void* source, std::size_t n, double* HWY_RESTRICT to) {
   const DoubleTag d;
   const std::size_t lanes = hn::Lanes(d);
-  HWY_ALIGN double re[HWY_MAX_BYTES / sizeof(double)] = {};
-  HWY_ALIGN double im[HWY_MAX_BYTES / sizeof(double)] = {};
-  HWY_ALIGN double z[HWY_MAX_BYTES / sizeof(double)];
-  for (std::size_t i = 0; i < n; i += lanes) {
-    const std::size_t count = n - i < lanes ? n - i : lanes;
-    for (std::size_t k = 0; k < count; ++k) {
-      re[k] = static_cast<double>(load_element<Part>(source, 2 * (i + k)));
-      im[k] = static_cast<double>(load_element<Part>(source, 2 * (i + k) + 1));
-    }
-    hn::Store(magnitude(hn::Load(d, re), hn::Load(d, im)), d, z);
-    std::memcpy(to + i, z, count * sizeof(double));
-  }
+  const auto* parts = static_cast<const Part*>(source);  // perhaps not aligned
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(load_magnitudes(parts + 2 * i), d, to + i);
+  HWY_ALIGN Part rest[2 * HWY_MAX_BYTES / sizeof(double)] = {};
+  HWY_ALIGN double tail[HWY_MAX_BYTES / sizeof(double)];
+  std::memcpy(rest, parts + 2 * i, 2 * (n - i) * sizeof(Part));
+  hn::Store(load_magnitudes(rest), d, tail);
+  std::memcpy(to + i, tail, (n - i) * sizeof(double));
 }
 
 void decode_float(DType dtype, const std::array<float, 256>* table, const void* source,

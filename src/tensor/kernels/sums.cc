@@ -111,26 +111,40 @@ HWY_INLINE BlockSums sum_block_impl(const T* HWY_RESTRICT x, std::size_t n) {
           lowest(abs_min)};
 }
 
-template <class T>
-HWY_INLINE CenteredSums center_block_impl(const T* HWY_RESTRICT x, std::size_t n, double mean,
-                                          double abs_mean) {
-  const DoubleTag d;
-  const std::size_t lanes = hn::Lanes(d);
-  const auto pivot = hn::Set(d, mean);
-  const auto abs_pivot = hn::Set(d, abs_mean);
-  auto sum = hn::Zero(d), square_sum = sum, abs_sum = sum, abs_square_sum = sum;
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    const auto v = load_as_double(x + i);
-    const auto off = hn::Sub(v, pivot);
-    const auto abs_off = hn::Sub(hn::Abs(v), abs_pivot);
+struct Pivots {
+  DoubleVector mean;
+  DoubleVector abs_mean;
+};
+
+struct CenteredVectors {
+  DoubleVector sum, square_sum, abs_sum, abs_square_sum;
+
+  HWY_INLINE void add(const Pivots& pivots, DoubleVector v) {
+    const auto off = hn::Sub(v, pivots.mean);
+    const auto abs_off = hn::Sub(hn::Abs(v), pivots.abs_mean);
     sum = hn::Add(sum, off);
     square_sum = hn::MulAdd(off, off, square_sum);
     abs_sum = hn::Add(abs_sum, abs_off);
     abs_square_sum = hn::MulAdd(abs_off, abs_off, abs_square_sum);
   }
-  CenteredSums sums = {total(sum, hn::Zero(d)), total(square_sum, hn::Zero(d)),
-                       total(abs_sum, hn::Zero(d)), total(abs_square_sum, hn::Zero(d))};
+};
+
+template <class T>
+HWY_INLINE CenteredSums center_block_impl(const T* HWY_RESTRICT x, std::size_t n, double mean,
+                                          double abs_mean) {
+  const DoubleTag d;
+  const std::size_t lanes = hn::Lanes(d);
+  const Pivots pivots = {hn::Set(d, mean), hn::Set(d, abs_mean)};
+  const auto zero = hn::Zero(d);
+  CenteredVectors even = {zero, zero, zero, zero}, odd = even;
+  std::size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    even.add(pivots, load_as_double(x + i));
+    odd.add(pivots, load_as_double(x + i + lanes));
+  }
+  CenteredSums sums = {total(even.sum, odd.sum), total(even.square_sum, odd.square_sum),
+                       total(even.abs_sum, odd.abs_sum),
+                       total(even.abs_square_sum, odd.abs_square_sum)};
   for (; i < n; ++i) {
     const double v = static_cast<double>(x[i]);
     const double off = v - mean;

@@ -13,6 +13,9 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 export PIP_NO_INPUT := 1
+# Lets ccache find what another clone has compiled.
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
 
 # What the Python package is made of: a change in one of these installs it anew.
 PACKAGE_SOURCES := $(shell find src python cmake -type f \

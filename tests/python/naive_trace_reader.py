@@ -8,21 +8,52 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 SEGMENT_MAGIC = b"\x89TTAP\r\n\x1a"
 FRAME_MAGIC = b"TTF1"
 DICTIONARY, STEP = 2, 5
 MODES = {1: "TRAIN", 2: "EVAL", 3: "PREDICT", 4: "GLOBAL"}
-DTYPES = (
-    "float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz complex64 "
-    "complex128 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool"
-).split()
-STATISTICS = (
-    "count nan_count positive_inf_count negative_inf_count zero_count subnormal_count overflow_count "
-    "underflow_count min max mean variance abs_min abs_mean abs_variance"
-).split()
+DTYPES = [
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "float8_e4m3fnuz",
+    "float8_e5m2fnuz",
+    "complex64",
+    "complex128",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "bool",
+]
+STATISTICS = [
+    "count",
+    "nan_count",
+    "positive_inf_count",
+    "negative_inf_count",
+    "zero_count",
+    "subnormal_count",
+    "overflow_count",
+    "underflow_count",
+    "min",
+    "max",
+    "mean",
+    "variance",
+    "abs_min",
+    "abs_mean",
+    "abs_variance",
+]
 ENCODINGS = {0: "Q", 1: "d", 2: "B", 3: "H", 4: "I", 5: "Q", 6: "f", 7: "d"}
 
 
@@ -93,13 +124,17 @@ def frames(data: bytes) -> Iterator[tuple[int, bytes]]:
         at += (32 + size + 7) // 8 * 8
 
 
-def read_dictionary(payload: bytes, tensors: list[dict[str, Any]], layouts: list[dict[str, Any]]) -> None:
+def read_dictionary(
+    payload: bytes, tensors: list[dict[str, Any]], layouts: list[dict[str, Any]]
+) -> None:
     cursor = Cursor(payload)
     first_tensor, tensor_count, first_layout, layout_count = cursor.unpack("IIII")
     del tensors[first_tensor:], layouts[first_layout:]
     for _ in range(tensor_count):
         name = cursor.string()
-        tensors.append({"name": name, "collections": [cursor.string() for _ in range(cursor.varint())]})
+        tensors.append(
+            {"name": name, "collections": [cursor.string() for _ in range(cursor.varint())]}
+        )
     for _ in range(layout_count):
         dtype = DTYPES[cursor.take(1)[0] - 1]
         layouts.append({"dtype": dtype, "shape": [cursor.varint() for _ in range(cursor.varint())]})
@@ -155,8 +190,12 @@ def read_text(file: bytes, cursor: Cursor) -> dict[str, Any]:
 
 def read_step(file: bytes, payload: bytes) -> dict[str, Any]:
     cursor = Cursor(payload)
-    step, mode_step, wall_time_ns, duration_ns, session, mode, _, head_size = cursor.unpack("qqqqIBBH")
-    row_count, raw_count, text_count, column_count, columns_size, histograms_size = cursor.unpack("IIIIII")
+    step, mode_step, wall_time_ns, duration_ns, session, mode, _, head_size = cursor.unpack(
+        "qqqqIBBH"
+    )
+    row_count, raw_count, text_count, column_count, columns_size, histograms_size = cursor.unpack(
+        "IIIIII"
+    )
     cursor.at = head_size
     raws = [read_raw(file, cursor) for _ in range(raw_count)]
     texts = [read_text(file, cursor) for _ in range(text_count)]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from naive_trace_reader import crc32c, read_segment
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "v1"
@@ -28,7 +27,9 @@ def plain(value: Any) -> Any:
 
 def expected() -> Any:
     content = json.loads((GOLDEN / "expected.json").read_text(encoding="utf-8"))
-    counts = {name for name in content["steps"][0]["rows"][0]["statistics"] if name.endswith("count")}
+    counts = {
+        name for name in content["steps"][0]["rows"][0]["statistics"] if name.endswith("count")
+    }
     for step in content["steps"]:
         for row in step["rows"]:
             # JSON may write a floating-point number without a point.

@@ -91,10 +91,10 @@ class Collection(_core.Collection):
         if include_regex is not None:
             self.include(include_regex)
         if tensor_names is not None:
-            self.tensor_names = tensor_names  # type: ignore[assignment]
+            self.tensor_names = tensor_names
         self.reduction_config = reduction_config
-        self.save_config = save_config  # type: ignore[assignment]
-        self.save_histogram = save_histogram  # type: ignore[assignment]
+        self.save_config = save_config
+        self.save_histogram = save_histogram
 
     @classmethod
     def from_core(cls, core: _core.Collection) -> Collection:
@@ -141,7 +141,7 @@ class Collection(_core.Collection):
         """When it is saved; None: as the hook says. Changing the object changes the collection."""
         return self._save_config
 
-    @save_config.setter
+    @save_config.setter  # type: ignore[override]  # narrower than the engine's
     def save_config(self, value: SaveConfig | Mapping[Any, Any] | None) -> None:
         self._adopt(SaveConfig.parse(value))
         self._push_save_config()
@@ -154,7 +154,7 @@ class Collection(_core.Collection):
     def _push_save_config(self) -> None:
         _set(self, "save_config", self._save_config)
 
-    @property
+    @property  # type: ignore[override]  # narrower than the engine's
     def reduction_config(self) -> ReductionConfig | None:
         """What is kept; None: as the hook says."""
         return self._reduction_config

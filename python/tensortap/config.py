@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -20,17 +21,17 @@ _OPTIONS = ("save_interval", "save_steps", "start_step", "end_step")
 
 
 def _to_int(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+    if not isinstance(value, bool):
         try:
-            return int(value.__index__())  # type: ignore[union-attr]  # NumPy's integers
-        except AttributeError:
-            raise InvalidArgumentError(f"{name} must be a whole number, not {value!r}") from None
-    try:
-        number = float(value)
-        if number == int(number):
-            return int(value) if isinstance(value, int) else int(number)
-    except (ValueError, OverflowError):
-        pass
+            return operator.index(value)  # type: ignore[arg-type]  # NumPy's integers too
+        except TypeError:
+            pass
+        try:
+            number = float(value)  # type: ignore[arg-type]
+            if number == int(number):
+                return int(number)
+        except (TypeError, ValueError, OverflowError):
+            pass
     raise InvalidArgumentError(f"{name} must be a whole number, not {value!r}")
 
 
@@ -203,9 +204,10 @@ class SaveConfig(_core.SaveConfig, _Observable):
         modes: dict[ModeKeys, SaveConfigMode | None] = {}
         for mode in ModeKeys:
             c = core.get(mode)
-            modes[mode] = c and SaveConfigMode(
-                c.save_interval, c.start_step, c.end_step, c.save_steps
-            )
+            if c is not None:
+                modes[mode] = SaveConfigMode(
+                    c.save_interval, c.start_step, c.end_step, c.save_steps
+                )
         return cls(modes)
 
     def to_json_dict(self) -> dict[str, Any]:
@@ -251,7 +253,7 @@ class SaveConfig(_core.SaveConfig, _Observable):
     @classmethod
     def from_save_config_mode(cls, config: SaveConfigMode | None) -> SaveConfig:
         """Make one with the same settings for all modes."""
-        return cls({mode: config for mode in ModeKeys})
+        return cls(dict.fromkeys(ModeKeys, config))
 
     @classmethod
     def parse(cls, value: object) -> SaveConfig | None:

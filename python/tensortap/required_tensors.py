@@ -17,7 +17,9 @@ class RequiredTensors:
     Filled in by `Rule.set_required_tensors`; the steps are waited for before `Rule.invoke_at_step`.
     """
 
-    def __init__(self, base_trial: Trial | None, other_trials: Iterable[Trial] | None = None) -> None:
+    def __init__(
+        self, base_trial: Trial | None, other_trials: Iterable[Trial] | None = None
+    ) -> None:
         self._base_trial = base_trial
         self._trials = [t for t in (base_trial, *(other_trials or ())) if t is not None]
         self._steps: dict[int, dict[str, set[int]]] = {}

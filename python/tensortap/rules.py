@@ -49,7 +49,9 @@ class RuleSpec:
     actions: tuple[str, ...] = ()
 
     @classmethod
-    def make(cls, name: str, actions: str | Iterable[str] | None = None, **parameters: Any) -> RuleSpec:
+    def make(
+        cls, name: str, actions: str | Iterable[str] | None = None, **parameters: Any
+    ) -> RuleSpec:
         """Check and make one.
 
         Parameters
@@ -155,7 +157,7 @@ class Rule(ABC):
         saw: keys tensor, statistic, observed, threshold, message.
         """
 
-    def set_required_tensors(self, step: int) -> None:
+    def set_required_tensors(self, step: int) -> None:  # noqa: B027  # may be overridden
         """Add to `req_tensors` what `invoke_at_step` will look at; by default nothing is waited for."""
 
     def evaluate(self, step: int) -> Any:
@@ -402,19 +404,26 @@ def _check_custom(
     rule: Rule, trial: Trial, start_step: int | None, end_step: int | None
 ) -> Iterator[_core.Finding]:
     for step in trial._core.steps():
-        if (start_step is not None and step < start_step) or (end_step is not None and step >= end_step):
+        if (start_step is not None and step < start_step) or (
+            end_step is not None and step >= end_step
+        ):
             continue
-        try:
-            answer = rule.evaluate(step)
-        except (TensorUnavailableForStep, StepUnavailable, TensorUnavailable) as error:
-            rule.logger.debug("%s at step %d: %s", rule.rule_name, step, error)
-            continue
-        except RuleEvaluationConditionMet:
-            answer = True
+        answer = ask_rule(rule, step)
         if not answer:
             continue
         for details in answer if isinstance(answer, (list, tuple)) else [answer]:
             yield _to_finding(details, rule, step)
+
+
+def ask_rule(rule: Rule, step: int) -> Any:
+    """What a bound custom rule says at a step; False where its tensors are not there."""
+    try:
+        return rule.evaluate(step)
+    except (TensorUnavailableForStep, StepUnavailable, TensorUnavailable) as error:
+        rule.logger.debug("%s at step %d: %s", rule.rule_name, step, error)
+        return False
+    except RuleEvaluationConditionMet:
+        return True
 
 
 def _to_finding(details: object, rule: Rule, step: int) -> _core.Finding:

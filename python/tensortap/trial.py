@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _GLOBAL = ModeKeys.GLOBAL
 _REDUCTIONS = ("min", "max", "mean", "std", "variance", "sum", "l1", "l2")
 # Reductions that do not follow from the recorded statistics.
-_FROM_VALUES = {"prod": np.prod, "median": np.median}
+_FROM_VALUES: dict[str, Any] = {"prod": np.prod, "median": np.median}
 # |x| under these names is another row of the table.
 _OF_MAGNITUDES = {"sum": "l1", "l1": "l1", "l2": "l2"}
 
@@ -461,10 +461,10 @@ class Tensor:
             bfloat16 and float8, which NumPy lacks, as float32, which holds their values exactly.
         """
         core = self.trial._core
-        found = core.value(self.name, step_num, mode, worker or "")
+        found = core.value(self.name, step_num, mode, self._worker(worker))
         if found is None:
             self.trial.maybe_refresh()
-            found = core.value(self.name, step_num, mode, worker or "")
+            found = core.value(self.name, step_num, mode, self._worker(worker))
         if found is None:
             raise self._miss(step_num, mode, worker)
         return found
@@ -483,7 +483,7 @@ class Tensor:
         steps = self.steps(mode)
         found = {}
         for step in steps:
-            value = core.value(self.name, step, mode, worker or "")
+            value = core.value(self.name, step, mode, self._worker(worker))
             if value is not None:
                 found[step] = value
         if steps and not found:
@@ -528,14 +528,14 @@ class Tensor:
         self, step_num: int, mode: ModeKeys = _GLOBAL, worker: str | None = None
     ) -> str | None:
         """Give the text recorded under its name at a step, None when there is none."""
-        return self.trial._core.text(self.name, step_num, mode, worker or "")
+        return self.trial._core.text(self.name, step_num, mode, self._worker(worker))
 
     def column(
         self, statistic: str = "mean", mode: ModeKeys = _GLOBAL, worker: str | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Give one statistic over all steps: (steps, values), both of shape (n,), ascending."""
         self.trial.maybe_refresh()
-        return self.trial._core.column(self.name, statistic, mode, worker or "")
+        return self.trial._core.column(self.name, statistic, mode, self._worker(worker))
 
     def reduction_value(
         self,
@@ -564,13 +564,14 @@ class Tensor:
             numbers = np.asarray(self._value_for(reduction_name, step_num, mode, worker))
             numbers = np.abs(numbers) if abs else numbers
             wide = np.complex128 if numbers.dtype.kind == "c" else np.float64
-            result: np.float64 = _FROM_VALUES[reduction_name](numbers.astype(wide))
-            return result
+            computed: np.float64 = _FROM_VALUES[reduction_name](numbers.astype(wide))
+            return computed
         statistic = _statistic_of(reduction_name, abs)
         row = self._row(step_num, mode, worker)
         if row is None:
             row = statistics(self._value_for(reduction_name, step_num, mode, worker))
-        return np.float64(row.numpy_value(statistic))
+        recorded: np.float64 = np.float64(row.numpy_value(statistic))
+        return recorded
 
     def reduction_values(
         self, step_num: int, mode: ModeKeys = _GLOBAL, worker: str | None = None
@@ -583,6 +584,16 @@ class Tensor:
             for is_abs in (False, True)
         }
 
+    def _worker(self, worker: str | None) -> str:
+        """The engine's word for a worker; InvalidWorker for one that the run does not have."""
+        if worker is None:
+            return ""
+        if worker not in self.trial._core.workers():
+            self.trial.maybe_refresh()
+            if worker not in self.trial._core.workers():
+                raise InvalidWorker(worker)
+        return worker
+
     def _value_for(
         self, reduction: str, step: int, mode: ModeKeys, worker: str | None
     ) -> NDArray[Any]:
@@ -592,20 +603,18 @@ class Tensor:
             raise TensorUnavailableForStep(reduction, step, mode, True) from None
 
     def _row(self, step: int, mode: ModeKeys, worker: str | None) -> _core.Statistics | None:
-        row = self.trial._core.row(self.name, step, mode, worker or "")
+        row = self.trial._core.row(self.name, step, mode, self._worker(worker))
         if row is None:
             self.trial.maybe_refresh()
-            row = self.trial._core.row(self.name, step, mode, worker or "")
+            row = self.trial._core.row(self.name, step, mode, self._worker(worker))
         return row
 
-    def _layout(
-        self, step: int, mode: ModeKeys, worker: str | None
-    ) -> tuple[str, tuple[int, ...]]:
+    def _layout(self, step: int, mode: ModeKeys, worker: str | None) -> tuple[str, tuple[int, ...]]:
         core = self.trial._core
-        found = core.layout(self.name, step, mode, worker or "")
+        found = core.layout(self.name, step, mode, self._worker(worker))
         if found is None:
             self.trial.maybe_refresh()
-            found = core.layout(self.name, step, mode, worker or "")
+            found = core.layout(self.name, step, mode, self._worker(worker))
         if found is None:
             miss = self._miss(step, mode, worker)
             if isinstance(miss, TensorUnavailableForStep):

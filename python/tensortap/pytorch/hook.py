@@ -1,0 +1,384 @@
+"""The PyTorch hook: attaches to modules, losses and optimizers, and hands what is due to the engine."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.hooks import RemovableHandle
+
+from tensortap._hook import BaseHook, fenced
+from tensortap.exceptions import InvalidArgumentError, InvalidTypeError
+from tensortap.pytorch.modules import ModuleCallback, ModuleTable
+from tensortap.pytorch.parameters import ParameterTable
+from tensortap.pytorch.tensors import Item, iterate_tensors, make_item
+
+
+class Hook(BaseHook):
+    """Records weights, biases, gradients, losses and module outputs of a training.
+
+    A step begins at the forward pass of the first registered module and ends after the optimizer's step, or at the next
+    forward pass when the script still records something after the optimizer's step.
+
+    Parameters
+    ----------
+    out_dir
+        Directory of the run. A run that is already there is refused unless ``resume=True``.
+    export_tensorboard, tensorboard_dir
+        Not supported yet: InvalidArgumentError when given.
+    dry_run
+        Attach and plan, but write nothing.
+    reduction_config
+        None keeps the raw values of everything saved (as smdebug does), beside the statistics. A ReductionConfig
+        keeps raw values only with ``save_raw_tensor=True``. Statistics are always recorded.
+    save_config
+        When to save: a SaveConfig, a SaveConfigMode or a dict of modes. None saves every 500 steps.
+    include_regex
+        Regexes (Python's ``re.search``) of tensors to save, in collection ``default``.
+    include_collections
+        Names of collections to save. ``losses`` is always saved.
+    save_all
+        Save every tensor the hook sees.
+    include_workers
+        ``"one"``: only rank 0 writes; ``"all"``: every rank.
+    resume
+        Go on in the run that is in ``out_dir``.
+    rules
+        What to watch for while training: strings such as ``"VanishingGradient:threshold=1e-8,actions=stop_training"``,
+        specifications from ``tensortap.rules``, or custom ``Rule`` classes.
+    strict
+        Raise the hook's own faults instead of logging one warning and switching the hook off.
+    worker
+        Name of this worker; None asks ``torch.distributed`` (``worker_<rank>``).
+    backpressure
+        When the writer falls behind: ``"block"`` waits, ``"drop"`` drops whole steps and counts them.
+    queue_bytes
+        Bytes that may wait for the writer.
+    compute_threads
+        Threads that help with statistics; None takes what the machine has, up to 3.
+
+    Raises
+    ------
+    RunExistsError
+        ``out_dir`` already holds data of this worker.
+    StopTraining
+        From ``optimizer.step()`` or the next forward pass, when a rule with the action ``stop_training`` fires.
+    """
+
+    framework = f"pytorch {torch.__version__}"
+    default_collections = {
+        "all": ((".*",), False),
+        "default": ((), False),
+        "weights": ((r"^(?!gradient).*weight",), False),
+        "biases": ((r"^(?!gradient).*bias",), False),
+        "gradients": ((r"^gradient",), False),
+        "losses": ((r"[Ll]oss_(?!input).*output",), True),
+    }
+    always_included = ("losses",)
+
+    def __init__(self, out_dir: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(out_dir, *args, **kwargs)
+        self._driver: weakref.ref[torch.nn.Module] | None = None
+        self._handles: list[RemovableHandle] = []
+        self._optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, bool] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._optimizer_seen = False
+        # Whether a step ends at the optimizer's step (so that a rule can stop the training there) or at the next forward
+        # pass, because the script does more after the optimizer's step. Learned in the first step.
+        self._ends_at_optimizer = False
+        self._is_border_known = False
+        self._optimizer_stepped = False
+        self._gradients_recorded = False
+        self._value_indices: dict[str, int] = {}
+        self._plan_version = -1
+        if self._session is not None:
+            self._modules = ModuleTable(self._session, ModuleCallback(self._on_forward))
+            self._parameters = ParameterTable(self._session)
+            before, after = ModuleCallback(self._before_optimizer), ModuleCallback(self._after_optimizer)
+            self._handles.append(register_optimizer_step_pre_hook(before))
+            self._handles.append(register_optimizer_step_post_hook(after))
+
+    # ---------------------------------------------------------------- what scripts call
+
+    def register_module(self, module: torch.nn.Module) -> None:
+        """Attach to a module and everything in it.
+
+        Raises
+        ------
+        InvalidTypeError
+            Not a ``torch.nn.Module``, or registered before.
+        """
+        self._register(module, "register_module")
+        if self._session is None:
+            return
+        name = self._modules.add_root(module)
+        self._parameters.add_root(module, name)
+        self._handles.append(module.register_forward_pre_hook(ModuleCallback(self._on_root_forward)))
+
+    #: The name that patched frameworks use.
+    register_hook = register_module
+
+    def register_loss(self, loss_module: torch.nn.Module) -> None:
+        """Record the output of a loss module, as ``<class name>_output_0``.
+
+        Raises
+        ------
+        InvalidTypeError
+            Not a ``torch.nn.Module``; for functions use :meth:`record_tensor_value`.
+        """
+        self._register(loss_module, "register_loss")
+        if self._session is not None:
+            self._modules.add_root(loss_module)
+
+    def _register(self, module: object, method: str) -> None:
+        if not isinstance(module, torch.nn.Module):
+            hint = " (for a loss function use record_tensor_value)" if method == "register_loss" else ""
+            raise InvalidTypeError(
+                f"{method} takes a torch.nn.Module, not {type(module).__name__}{hint}"
+            )
+        if self._session is not None and self._modules.find(module) is not None:
+            raise InvalidArgumentError(f"this {type(module).__name__} is registered already")
+
+    def record_tensor_value(self, tensor_name: str, tensor_value: torch.Tensor) -> None:
+        """Record a value of the current step as ``<tensor_name>_output_<i>``, i counting the calls of the step.
+
+        It is kept when a collection that is being saved matches that name and is due: a name with ``loss`` in it belongs to
+        ``losses``.
+
+        Parameters
+        ----------
+        tensor_name
+            Name without the ``_output_<i>``.
+        tensor_value
+            Any shape.
+
+        Raises
+        ------
+        InvalidTypeError
+            ``tensor_value`` is not a tensor.
+        """
+        if not isinstance(tensor_value, torch.Tensor):
+            raise InvalidTypeError(
+                f"record_tensor_value({tensor_name!r}) takes a torch.Tensor, not {type(tensor_value).__name__}; "
+                "for plain numbers use save_scalar"
+            )
+        self._record_value(tensor_name, tensor_value)
+
+    def save_tensor(
+        self,
+        tensor_name: str,
+        tensor_value: Any,
+        collections_to_write: str | Iterable[str] = "default",
+    ) -> None:
+        """Keep the raw value of a tensor at the current step, whatever the configuration says.
+
+        Parameters
+        ----------
+        tensor_name
+            Name in the run, used as it is.
+        tensor_value
+            A tensor, or anything ``torch.as_tensor`` takes.
+        collections_to_write
+            Collections that the tensor joins.
+        """
+        collections = (
+            [collections_to_write]
+            if isinstance(collections_to_write, str)
+            else list(collections_to_write)
+        )
+        self._save_tensor(tensor_name, torch.as_tensor(tensor_value), collections)
+
+    # ---------------------------------------------------------------- called by PyTorch
+
+    @fenced
+    def _on_root_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if not self._owns_process() or torch.compiler.is_compiling():
+            return
+        if self._driver is None:
+            self._driver = weakref.ref(module)
+        driver = self._driver()
+        if module is driver or driver is None or not self._engine.in_step:
+            if driver is None:
+                self._driver = weakref.ref(module)
+            self._begin_step()
+
+    @fenced
+    def _on_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        session = self._engine
+        if not session.in_step or not self._owns_process() or torch.compiler.is_compiling():
+            return
+        entry = self._modules.find(module)
+        if entry is None:
+            return
+        items: list[Item] = []
+        keep_alive: list[torch.Tensor] = []
+        for tensor in iterate_tensors(args):
+            self._add_due(items, entry.input_id(session, entry.next_input), tensor, keep_alive)
+            entry.next_input += 1
+        for tensor in iterate_tensors(output):
+            self._add_due(items, entry.output_id(session, entry.next_output), tensor, keep_alive)
+            entry.next_output += 1
+        if items:
+            session.record_batch(items)
+
+    @fenced
+    def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if not self._owns_process() or not self._is_ours(optimizer):
+            return
+        if not self._optimizer_seen:
+            self._optimizer_seen = True
+            self._parameters.stop_watching_accumulation()
+        session = self._engine
+        if not session.in_step or not session.any_due:
+            return
+        if self._optimizer_stepped:  # a second optimizer in one step
+            self._let_steps_end_at_forward()
+        only = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        keep_alive: list[torch.Tensor] = []
+        items = self._parameters.gradient_items(keep_alive, only=only)
+        if items:
+            session.record_batch(items)
+        self._gradients_recorded = True
+
+    @fenced
+    def _after_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if not self._owns_process() or not self._is_ours(optimizer) or not self._engine.in_step:
+            return
+        self._optimizer_stepped = True
+        if self._ends_at_optimizer:
+            self._finish_step()
+            self._raise_if_stopped()
+
+    @fenced
+    def _on_accumulated(self, parameter: torch.Tensor, gradient_id: int) -> None:
+        session = self._engine
+        gradient = parameter.grad
+        if gradient is None or not session.in_step or not session.is_due(gradient_id):
+            return
+        items: list[Item] = []
+        keep_alive: list[torch.Tensor] = []
+        self._add_due(items, gradient_id, gradient, keep_alive)
+        if items:
+            session.record_batch(items)
+
+    # ---------------------------------------------------------------- steps
+
+    def _begin_step(self) -> None:
+        session = self._engine
+        if session.step >= 0 and not self._is_border_known and self._optimizer_stepped:
+            self._is_border_known = self._ends_at_optimizer = True
+        self._finish_step()
+        self._raise_if_stopped()
+        if self._plan_version != session.plan_version:
+            self._plan_version = session.plan_version
+            self._modules.forget_ids()
+            self._parameters.forget_ids()
+        self._optimizer_stepped = self._gradients_recorded = False
+        if not session.begin_step():
+            self._modules.disarm()
+            return
+        self._value_indices.clear()
+        self._modules.begin_step()
+        self._modules.arm()
+        self._parameters.scan()
+        keep_alive: list[torch.Tensor] = []
+        items = self._parameters.weight_items(keep_alive)
+        if items:
+            session.record_batch(items)
+        if not self._optimizer_seen:
+            self._parameters.watch_accumulation(self._on_accumulated)
+
+    def _finish_step(self) -> None:
+        session = self._engine
+        if session.in_step:
+            # Gradient accumulation: a backward pass ran, but no optimizer followed in this step.
+            if session.any_due and self._optimizer_seen and not self._gradients_recorded:
+                keep_alive: list[torch.Tensor] = []
+                items = self._parameters.gradient_items(keep_alive, only_changed=True)
+                if items:
+                    session.record_batch(items)
+            session.end_step()
+
+    @fenced
+    def _record_value(self, name: str, value: torch.Tensor) -> None:
+        session = self._engine
+        if not self._owns_process():
+            return
+        self._before_late_record()
+        index = self._value_indices.get(name, 0)
+        self._value_indices[name] = index + 1
+        full_name = f"{name}_output_{index}"
+        if not session.in_step or not session.any_due or not session.is_included(full_name):
+            return
+        items: list[Item] = []
+        keep_alive: list[torch.Tensor] = []
+        self._add_due(items, session.intern(full_name), value, keep_alive)
+        if items:
+            session.record_batch(items)
+
+    @fenced
+    def _save_tensor(self, name: str, value: torch.Tensor, collections: list[str]) -> None:
+        if not self._owns_process():
+            return
+        self._before_late_record()
+        keep_alive: list[torch.Tensor] = []
+        item = make_item(self._engine.intern(name, collections), value, keep_alive)
+        if item is not None:
+            self._engine.record_raw(*item)
+
+    def _add_due(
+        self,
+        items: list[Item],
+        tensor_id: int | None,
+        tensor: torch.Tensor,
+        keep_alive: list[torch.Tensor],
+    ) -> None:
+        if tensor_id is not None and self._engine.is_due(tensor_id):
+            item = make_item(tensor_id, tensor, keep_alive)
+            if item is not None:
+                items.append(item)
+
+    def _before_mode_change(self) -> None:
+        # The open step belongs to the old mode; a rule's stop waits for the next forward pass.
+        self._finish_step()
+
+    def _before_late_record(self) -> None:
+        if self._optimizer_stepped:
+            if not self._engine.in_step:
+                self._warn_once(
+                    "late",
+                    "something was recorded after the optimizer's step, when the step was over: it counts to the "
+                    "next step; from now on steps end at the next forward pass",
+                )
+            self._let_steps_end_at_forward()
+
+    def _let_steps_end_at_forward(self) -> None:
+        self._is_border_known = True
+        self._ends_at_optimizer = False
+
+    def _is_ours(self, optimizer: torch.optim.Optimizer) -> bool:
+        known = self._optimizers.get(optimizer)
+        if known is None or not known:
+            known = self._optimizers[optimizer] = self._parameters.owns_any_of(optimizer)
+        return known
+
+    def _worker_identity(self) -> tuple[str, bool]:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            rank = torch.distributed.get_rank()
+            return f"worker_{rank}", rank == 0
+        return "worker_0", True
+
+    def _detach(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        if self._session is not None:
+            self._modules.disarm()
+            self._parameters.stop_watching_accumulation()

@@ -1,0 +1,143 @@
+"""Names of modules, and the forward hooks on those whose inputs or outputs are wanted.
+
+Names live in a table keyed by module identity: nothing is written onto the user's modules but the hooks themselves,
+and those only while a step is due.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from tensortap import _core
+
+# A module called more often than this within one step is looked at for the first calls when deciding whether anything
+# of it is wanted; names with higher indices are then recorded like any other.
+_PROBED_INDICES = 4
+
+
+class ModuleCallback:
+    """A module hook that survives copying and pickling of the model: the copy does nothing."""
+
+    __slots__ = ("_method",)
+
+    def __init__(self, method: Callable[..., None] | None) -> None:
+        self._method = weakref.WeakMethod(method) if method is not None else None
+
+    def __call__(self, module: torch.nn.Module, args: Any, output: Any = None) -> None:
+        method = self._method() if self._method is not None else None
+        if method is not None:
+            method(module, args, output)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ModuleCallback:
+        return ModuleCallback(None)
+
+    def __reduce__(self) -> tuple[type[ModuleCallback], tuple[None]]:
+        return (ModuleCallback, (None,))
+
+
+class ModuleEntry:
+    """What is known of one registered module."""
+
+    __slots__ = ("_inputs", "_outputs", "handle", "name", "next_input", "next_output", "reference")
+
+    def __init__(self, module: torch.nn.Module, name: str) -> None:
+        self.reference = weakref.ref(module)
+        self.name = name
+        self.handle: RemovableHandle | None = None
+        self._outputs: list[int | None] = []
+        self._inputs: list[int | None] = []
+        self.next_output = 0
+        self.next_input = 0
+
+    def forget_ids(self) -> None:
+        self._outputs.clear()
+        self._inputs.clear()
+
+    def output_id(self, session: _core.Session, index: int) -> int | None:
+        """Id of the index-th output of this step; None when no saved collection wants it."""
+        return _indexed_id(session, self._outputs, f"{self.name}_output_", index)
+
+    def input_id(self, session: _core.Session, index: int) -> int | None:
+        """Id of the index-th positional input of this step; None when no saved collection wants it."""
+        return _indexed_id(session, self._inputs, f"{self.name}_input_", index)
+
+    def is_wanted(self, session: _core.Session) -> bool:
+        return any(
+            session.is_included(f"{self.name}_{kind}_{index}")
+            for kind in ("output", "input")
+            for index in range(_PROBED_INDICES)
+        )
+
+
+def _indexed_id(
+    session: _core.Session, ids: list[int | None], prefix: str, index: int
+) -> int | None:
+    while len(ids) <= index:
+        name = f"{prefix}{len(ids)}"
+        ids.append(session.intern(name) if session.is_included(name) else None)
+    return ids[index]
+
+
+class ModuleTable:
+    """All registered modules by identity, and their forward hooks."""
+
+    def __init__(self, session: _core.Session, callback: ModuleCallback) -> None:
+        self._session = session
+        self._callback = callback
+        self._entries: dict[int, ModuleEntry] = {}
+        self._root_names: set[str] = set()
+        self._is_armed = False
+
+    def add_root(self, root: torch.nn.Module) -> str:
+        """Take in a module and its submodules. Gives the root's name: its class, made unique with a number."""
+        base = name = type(root).__name__
+        number = 0
+        while name in self._root_names:
+            number += 1
+            name = f"{base}_{number}"
+        self._root_names.add(name)
+        for path, module in root.named_modules():
+            self._entries.setdefault(id(module), ModuleEntry(module, path or name))
+        self.disarm()
+        return name
+
+    def find(self, module: torch.nn.Module) -> ModuleEntry | None:
+        """Entry of a registered module."""
+        entry = self._entries.get(id(module))
+        return entry if entry is not None and entry.reference() is module else None
+
+    def begin_step(self) -> None:
+        for entry in self._entries.values():
+            entry.next_output = 0
+            entry.next_input = 0
+
+    def arm(self) -> None:
+        """Install forward hooks on the modules of which anything is wanted."""
+        if self._is_armed:
+            return
+        self._is_armed = True
+        for entry in self._entries.values():
+            module = entry.reference()
+            if module is not None and entry.handle is None and entry.is_wanted(self._session):
+                entry.handle = module.register_forward_hook(self._callback)
+
+    def disarm(self) -> None:
+        """Remove every forward hook."""
+        if not self._is_armed:
+            return
+        self._is_armed = False
+        for entry in self._entries.values():
+            if entry.handle is not None:
+                entry.handle.remove()
+                entry.handle = None
+
+    def forget_ids(self) -> None:
+        """Decide anew what is wanted: collections changed."""
+        self.disarm()
+        for entry in self._entries.values():
+            entry.forget_ids()

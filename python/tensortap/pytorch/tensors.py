@@ -1,0 +1,75 @@
+"""How PyTorch tensors are handed to the engine: an address, a dtype code, a shape and strides. Nothing is copied."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import torch
+
+from tensortap import _core
+
+#: (tensor id, address, dtype code, shape, strides in elements): what ``Session.record_batch`` takes.
+Item: TypeAlias = tuple[int, int, int, tuple[int, ...], tuple[int, ...]]
+
+_DTYPE_NAMES = (
+    "float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz "
+    "complex64 complex128 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool"
+).split()
+
+DTYPE_CODES: dict[torch.dtype, int] = {
+    getattr(torch, name): _core.dtype_code(name) for name in _DTYPE_NAMES if hasattr(torch, name)
+}
+
+
+def make_item(tensor_id: int, tensor: torch.Tensor, keep_alive: list[torch.Tensor]) -> Item | None:
+    """Describe a tensor for the engine.
+
+    Parameters
+    ----------
+    tensor_id
+        Id that ``Session.intern`` gave.
+    tensor
+        Any shape, strides and device; sparse tensors stand for their stored values.
+    keep_alive
+        Receives the tensor whose memory the item points to; keep it until the engine has read the item.
+
+    Returns
+    -------
+    Item or None
+        None for a dtype that the engine does not know (quantized types).
+    """
+    if not tensor.is_cpu or tensor.layout is not torch.strided or tensor.is_neg():
+        tensor = _to_plain(tensor)
+    elif tensor.is_complex() and tensor.is_conj():
+        tensor = tensor.detach().resolve_conj()
+    code = DTYPE_CODES.get(tensor.dtype)
+    if code is None:
+        return None
+    keep_alive.append(tensor)
+    return (tensor_id, tensor.data_ptr(), code, tensor.shape, tensor.stride())
+
+
+def _to_plain(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.detach()
+    if tensor.layout is torch.sparse_coo:
+        tensor = tensor.coalesce().values()
+    elif tensor.layout is not torch.strided:
+        tensor = tensor.values()  # type: ignore[no-untyped-call]
+    return tensor.cpu().resolve_neg()
+
+
+def iterate_tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Tensors inside tuples, lists, mappings and dataclasses, depth first in their own order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from iterate_tensors(part)
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from iterate_tensors(part)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from iterate_tensors(getattr(value, field.name, None))

@@ -1,0 +1,81 @@
+"""One line beside a training loop."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tensortap.config import ReductionConfig, SaveConfig
+from tensortap.exceptions import InvalidArgumentError, InvalidTypeError
+from tensortap.pytorch.hook import Hook
+
+
+def watch(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    loss: torch.nn.Module | None = None,
+    out_dir: str | os.PathLike[str] | None = None,
+    rules: Sequence[Any] = (),
+    *,
+    collections: Sequence[str] = ("weights", "biases", "gradients", "losses"),
+    save_interval: int = 1,
+    save_raw_tensor: bool = False,
+    **hook_arguments: Any,
+) -> Hook:
+    """Record a training from now on, and watch it with rules.
+
+    Parameters
+    ----------
+    model
+        The module that is trained.
+    optimizer
+        Its optimizer. Optimizers are found by themselves; giving it checks at once that it updates ``model``.
+    loss
+        Loss module whose output is recorded. For a loss function call ``hook.record_tensor_value("loss", value)``.
+    out_dir
+        Directory of the run; None makes ``tensortap_runs/<date>-<time>-<pid>``.
+    rules
+        As for :class:`Hook`.
+    collections
+        What to record: any of ``weights``, ``biases``, ``gradients``, ``losses``, ``all``.
+    save_interval
+        Record every n-th step of each mode.
+    save_raw_tensor
+        Keep raw values too, not only statistics.
+    **hook_arguments
+        Any other argument of :class:`Hook`.
+
+    Returns
+    -------
+    Hook
+        Call its ``close()`` at the end, or use it as a context manager; otherwise it closes when the process ends.
+
+    Raises
+    ------
+    InvalidArgumentError
+        ``optimizer`` updates no parameter of ``model``, or an argument of the wrong type.
+
+    Examples
+    --------
+    >>> hook = tensortap.watch(model, optimizer, loss=criterion, out_dir="runs/1",
+    ...                        rules=["VanishingGradient:actions=stop_training"])
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise InvalidTypeError(f"watch takes a torch.nn.Module, not {type(model).__name__}")
+    if optimizer is not None:
+        own = {id(parameter) for parameter in model.parameters()}
+        if not any(id(p) in own for group in optimizer.param_groups for p in group["params"]):
+            raise InvalidArgumentError("the optimizer updates no parameter of the model")
+    if out_dir is None:
+        out_dir = os.path.join("tensortap_runs", f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+    hook_arguments.setdefault("save_config", SaveConfig(save_interval=save_interval))
+    hook_arguments.setdefault("reduction_config", ReductionConfig(save_raw_tensor=save_raw_tensor))
+    hook = Hook(out_dir, include_collections=list(collections), rules=rules, **hook_arguments)
+    hook.register_module(model)
+    if loss is not None:
+        hook.register_loss(loss)
+    return hook

@@ -240,8 +240,7 @@ void fill_packs(Packs& packs) {
   for (const StatisticsTask& task : packs.tasks) {
     if (!is_split(task.view)) small_bytes += task.view.size_bytes();
   }
-  // Two packs of the smallest size together are more than half full, so that their number stays in
-  // bounds.
+  // Every pack but the last is full, so that there are at most kMaxPacks.
   const std::size_t pack_bytes = std::max(kPackBytes, small_bytes / (kMaxPacks - 1) + 1);
   std::size_t filled = 0;
   packs.bounds[0] = 0;

@@ -7,7 +7,8 @@
 
 #include "tensor/block_kernels.h"
 
-// clang-format off: the order matters
+// The order matters.
+// clang-format off
 #include "tensor/kernel_targets.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -2,25 +2,28 @@
 
 #include "tensor/block_kernels.h"
 
-// clang-format off: the order matters
+// The order matters.
+// clang-format off
+#include "tensor/kernel_targets.h"
 #include <hwy/highway.h>
 #include <hwy/targets.h>
-
-#include "tensor/kernel_targets.h"
 // clang-format on
 
 namespace tensortap::tensor {
 namespace {
 
-void use_targets(std::int64_t targets) {
-  hwy::SetSupportedTargetsForTest(targets);  // 0 = what the CPU has
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+// Best first: a better target has the lower bit. Leaves a forced target in force.
+std::vector<std::int64_t> target_bits() {
+  const std::int64_t in_force = hwy::SupportedTargets();
+  hwy::SetSupportedTargetsForTest(0);  // all that the CPU has
+  std::vector<std::int64_t> bits = hwy::SupportedAndGeneratedTargets();
+  hwy::SetSupportedTargetsForTest(in_force);
+  return bits;
 }
 
-// Best first: a better target has the lower bit.
-std::vector<std::int64_t> target_bits() {
-  use_targets(0);
-  return hwy::SupportedAndGeneratedTargets();
+void use_targets(std::int64_t targets) {
+  hwy::SetSupportedTargetsForTest(targets);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 }  // namespace
@@ -32,13 +35,17 @@ std::vector<std::string> kernel_targets() {
 }
 
 bool force_kernel_target(const std::string& name) {
+  if (name.empty()) {
+    use_targets(0);
+    return true;
+  }
   for (const std::int64_t target : target_bits()) {
     if (name == hwy::TargetName(target)) {
       use_targets(target);
       return true;
     }
   }
-  return name.empty();
+  return false;
 }
 
 }  // namespace tensortap::tensor

@@ -1,5 +1,6 @@
 #include "base/buffer_pool.h"
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -18,7 +19,7 @@ TEST(BufferPool, BuffersAreAlignedAndOfTheSizeAskedFor) {
   for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{65}, std::size_t{1000},
                                  kMib + 3, 3 * kMib + 1, 9 * kMib - 1}) {
     const BufferPool::Buffer buffer = pool.acquire(size);
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data.get()) % 64, 0U) << size;
+    EXPECT_EQ(std::bit_cast<std::uintptr_t>(buffer.data.get()) % 64, 0U) << size;
     ASSERT_EQ(buffer.bytes().size(), size);
     std::memset(buffer.data.get(), 0x5A, size);  // the address sanitizer watches the end
   }

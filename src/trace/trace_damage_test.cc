@@ -78,6 +78,34 @@ TEST(TruncatedSegmentTest, ExactlyTheStepsBeforeTheCutAreThere) {
   }
 }
 
+// Whether the columns of the shown steps hold only true values; `missing` counts those that are not
+// there.
+void expect_no_false_column(const WorkerSource& worker, const Segment& segment,
+                            const std::vector<const StepRecord*>& shown, int& missing) {
+  for (TensorId tensor = 0; tensor < worker.dictionary().tensors.size(); ++tensor) {
+    ASSERT_EQ(worker.dictionary().tensors[tensor].name, segment.dictionary.tensors[tensor].name);
+    for (const StatisticId id : {StatisticId::kCount, StatisticId::kMean, StatisticId::kL2}) {
+      SourceColumn column;
+      worker.read_column(tensor, id, 0, UINT32_MAX, column);
+      std::size_t at = 0;
+      for (std::uint32_t i = 0; i < shown.size(); ++i) {
+        for (const StatisticsRow& row : shown[i]->rows) {
+          if (row.tensor != tensor) continue;
+          if (at == column.values.size() || column.ordinals[at] != i) {
+            ++missing;
+            continue;
+          }
+          const double expected = statistic_value(row.statistics, id);
+          ASSERT_TRUE(column.values[at] == expected ||
+                      (std::isnan(column.values[at]) && std::isnan(expected)));
+          ++at;
+        }
+      }
+      ASSERT_EQ(at, column.values.size());
+    }
+  }
+}
+
 // Whether everything that `source` shows is true; `missing` counts what it does not show.
 void expect_nothing_false(const TraceSource& source, const Segment& segment, int& missing) {
   ASSERT_EQ(source.workers().size(), 1u);
@@ -110,28 +138,7 @@ void expect_nothing_false(const TraceSource& source, const Segment& segment, int
       ASSERT_TRUE(!read || *read == text.text);
     }
   }
-  for (TensorId tensor = 0; tensor < worker.dictionary().tensors.size(); ++tensor) {
-    ASSERT_EQ(worker.dictionary().tensors[tensor].name, segment.dictionary.tensors[tensor].name);
-    for (const StatisticId id : {StatisticId::kCount, StatisticId::kMean, StatisticId::kL2}) {
-      SourceColumn column;
-      worker.read_column(tensor, id, 0, UINT32_MAX, column);
-      std::size_t at = 0;
-      for (std::uint32_t i = 0; i < shown.size(); ++i) {
-        for (const StatisticsRow& row : shown[i]->rows) {
-          if (row.tensor != tensor) continue;
-          if (at == column.values.size() || column.ordinals[at] != i) {
-            ++missing;
-            continue;
-          }
-          const double expected = statistic_value(row.statistics, id);
-          ASSERT_TRUE(column.values[at] == expected ||
-                      (std::isnan(column.values[at]) && std::isnan(expected)));
-          ++at;
-        }
-      }
-      ASSERT_EQ(at, column.values.size());
-    }
-  }
+  expect_no_false_column(worker, segment, shown, missing);
 }
 
 class FlippedSegmentTest : public ::testing::TestWithParam<bool> {};
@@ -245,7 +252,8 @@ std::string frame(std::uint8_t type, std::uint64_t offset, std::string_view payl
   header.payload_crc = crc32c(std::as_bytes(std::span(payload)));
   std::array<std::byte, kFrameHeaderSize> bytes;
   encode_frame_header(header, bytes.data());
-  std::string out(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  std::string out(bytes.size(), '\0');
+  std::memcpy(out.data(), bytes.data(), bytes.size());
   out += payload;
   out.resize(round_up(out.size(), kFrameAlignment));
   return out;

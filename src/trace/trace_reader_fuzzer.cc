@@ -132,7 +132,7 @@ void read(const std::string& bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
-  std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  std::string bytes(data + 1, data + size);
   if ((data[0] & 1) != 0) tensortap::trace::repair(bytes);
   if ((data[0] & 2) != 0) {
     tensortap::trace::repair_index(bytes);

@@ -195,8 +195,8 @@ TEST(TraceReaderTest, RawDataIsAlignedInTheFile) {
   for (const auto& step : steps) {
     for (const RawTensor& raw : step->raws) {
       if (raw.data.size_bytes < 16) continue;
-      const std::string_view wanted(reinterpret_cast<const char*>(raw.data.data.get()),
-                                    raw.data.size_bytes);
+      std::string wanted(raw.data.size_bytes, '\0');
+      std::memcpy(wanted.data(), raw.data.data.get(), wanted.size());
       bool aligned = false;
       for (std::size_t at = bytes.find(wanted); at != std::string::npos;
            at = bytes.find(wanted, at + 1)) {

@@ -83,7 +83,9 @@ class MemoryStorage final : public Storage {
     const std::shared_ptr<const MemoryFile> file = find(name);
     if (file == nullptr) return std::nullopt;
     const std::lock_guard lock(file->mutex);
-    return std::string(reinterpret_cast<const char*>(file->bytes.data()), file->bytes.size());
+    std::string content(file->bytes.size(), '\0');
+    if (!content.empty()) std::memcpy(content.data(), file->bytes.data(), content.size());
+    return content;
   }
   bool exists(std::string_view name) const override { return find(name) != nullptr; }
 

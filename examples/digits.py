@@ -120,7 +120,7 @@ def main() -> None:
     print("Next, try:")
     print(f"  tensortap ls {out / 'healthy'}")
     print(f"  tensortap show {out / 'sick'} gradient/Digits_layers.fc1.weight --stat abs_mean")
-    print(f"  tensortap check {out / 'healthy'} --rule VanishingGradient:threshold=1e-4")
+    print(f"  tensortap check {out / 'healthy'} --rule VanishingGradient:threshold=1e-3")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 // base/ for Python: errors become exceptions, log messages go to `logging`.
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <exception>
@@ -136,8 +137,16 @@ void bind_base(nb::module_& module) {
   nb::register_exception_translator(translate_error);
   module.def(
       "set_log_callback", &set_log_callback, nb::arg("callback").none(),
-      nb::sig("def set_log_callback(callback: Callable[[int, str], None] | None) -> None"),
+      nb::sig("def set_log_callback(callback: collections.abc.Callable[[int, str], None] | None) "
+              "-> None"),
       "callback(level of `logging`, message), on the main thread soon after. None = stderr.");
+  module.def(
+      "log",
+      [](int level, const std::string& message) {
+        log(static_cast<LogLevel>(std::clamp(level / 10 - 1, 0, 3)), message);
+      },
+      nb::arg("level"), nb::arg("message"),
+      "Say something as the engine does; the level is one of `logging`.");
   // Once the interpreter goes down, messages must not look for it.
   nb::module_::import_("atexit").attr("register")(
       nb::cpp_function([] { set_log_callback(std::nullopt); }));

@@ -72,8 +72,9 @@ void bind_finding(nb::module_& module) {
       .def_rw("threshold", &Finding::threshold)
       .def_rw("message", &Finding::message)
       .def("to_json", [](const Finding& self) { return to_json(self); })
-      .def("to_dict", &finding_dict, nb::sig("def to_dict(self) -> dict[str, Any]"))
-      .def("__getstate__", &finding_dict, nb::sig("def __getstate__(self) -> dict[str, Any]"))
+      .def("to_dict", &finding_dict, nb::sig("def to_dict(self) -> dict[str, typing.Any]"))
+      .def("__getstate__", &finding_dict,
+           nb::sig("def __getstate__(self) -> dict[str, typing.Any]"))
       .def(
           "__setstate__",
           [](Finding& self, const nb::dict& state) {
@@ -85,7 +86,7 @@ void bind_finding(nb::module_& module) {
                 nb::cast<std::int64_t>(get("mode_step")), nb::cast<std::string>(get("statistic")),
                 nb::cast<double>(get("observed")), nb::cast<double>(get("threshold"))));
           },
-          nb::sig("def __setstate__(self, state: dict[str, Any], /) -> None"))
+          nb::sig("def __setstate__(self, state: dict[str, typing.Any], /) -> None"))
       .def(nb::self == nb::self, nb::sig("def __eq__(self, arg: object, /) -> bool"))
       .def("__repr__", [](const Finding& self) {
         return fmt::format("Finding(rule={}, step={}, tensor={}: {})", self.rule, self.step,
@@ -242,10 +243,10 @@ void bind_rules(nb::module_& module) {
   bind_finding(module);
   bind_report(module);
   module.def("rule_descriptors", &rule_list,
-             nb::sig("def rule_descriptors() -> list[dict[str, Any]]"),
+             nb::sig("def rule_descriptors() -> list[dict[str, typing.Any]]"),
              "name, summary, doc, collections, parameters (name, type, default, doc).");
   module.def("action_descriptors", &action_list,
-             nb::sig("def action_descriptors() -> list[dict[str, Any]]"));
+             nb::sig("def action_descriptors() -> list[dict[str, typing.Any]]"));
   module.def(
       "parse_rule_spec",
       [](const std::string& spec_text) {
@@ -256,14 +257,13 @@ void bind_rules(nb::module_& module) {
   module.def(
       "validate_rule", &validate_rule, nb::arg("name"), nb::arg("parameters"),
       "The effective parameters; NotFoundError or InvalidArgumentError, listing the valid ones.");
-  module.def(
-      "check_trial", &check_trial, nb::arg("trial"), nb::arg("rules"),
-      nb::arg("first_step").none() = nb::none(), nb::arg("last_step").none() = nb::none(),
-      nb::arg("follow") = false, nb::arg("on_finding").none() = nb::none(),
-      nb::sig("def check_trial(trial: Trial, rules: Sequence[RuleSpec], first_step: int | None = "
-              "None, last_step: int | None = None, follow: bool = False, on_finding: "
-              "Callable[[Finding], None] | None = None) -> tuple[list[Finding], "
-              "list[RuleReport]]"));
+  module.def("check_trial", &check_trial, nb::arg("trial"), nb::arg("rules"),
+             nb::arg("first_step").none() = nb::none(), nb::arg("last_step").none() = nb::none(),
+             nb::arg("follow") = false, nb::arg("on_finding").none() = nb::none(),
+             nb::sig("def check_trial(trial: Trial, rules: collections.abc.Sequence[RuleSpec], "
+                     "first_step: int | None = None, last_step: int | None = None, follow: bool = "
+                     "False, on_finding: collections.abc.Callable[[Finding], None] | None = None) "
+                     "-> tuple[list[Finding], list[RuleReport]]"));
 }
 
 }  // namespace tensortap::bindings

@@ -265,8 +265,10 @@ void bind_setup(nb::class_<PySession>& type) {
             self.session->add_rule(name, make_python_rule(name, std::move(callable)), actions);
           },
           nb::arg("name"), nb::arg("callable"), nb::arg("actions") = std::vector<std::string>{},
-          nb::sig("def add_rule(self, name: str, callable: Callable[[int, int, int], bool | None | "
-                  "Sequence[Finding | Mapping[str, Any]]], actions: Sequence[str] = ()) -> None"),
+          nb::sig(
+              "def add_rule(self, name: str, callable: collections.abc.Callable[[int, int, int], "
+              "bool | None | collections.abc.Sequence[Finding | collections.abc.Mapping[str, "
+              "typing.Any]]], actions: collections.abc.Sequence[str] = ()) -> None"),
           "A rule called as callable(step, mode, mode_step) after each step. Before the first "
           "step.\n\n"
           "True is a finding without details. An exception switches the rule off with status "
@@ -310,23 +312,21 @@ void bind_steps(nb::class_<PySession>& type) {
 void bind_record(nb::class_<PySession>& type) {
   type.def("record", &record, nb::arg("id"), nb::arg("data_ptr"), nb::arg("dtype_code"),
            nb::arg("shape"), nb::arg("strides").none(),
-           nb::sig(
-               "def record(self, id: int, data_ptr: int, dtype_code: int, shape: tuple[int, ...], "
-               "strides: tuple[int, ...] | None, /) -> None"),
+           nb::sig("def record(self, id: int, data_ptr: int, dtype_code: int, shape: tuple[int, "
+                   "...], strides: tuple[int, ...] | None, /) -> None"),
            "A tensor in this process's memory. `strides` in elements; None = C-contiguous.")
       .def("record_batch", &record_batch,
-           nb::sig("def record_batch(self, items: Sequence[tuple[int, int, int, tuple[int, ...], "
-                   "tuple[int, ...] | None]], /) -> None"),
+           nb::sig("def record_batch(self, items: collections.abc.Sequence[tuple[int, int, int, "
+                   "tuple[int, ...], tuple[int, ...] | None]], /) -> None"),
            "The same for many: (id, data_ptr, dtype_code, shape, strides). `items`: list or tuple.")
-      .def(
-          "record_raw", &record_raw, nb::arg("id"), nb::arg("data_ptr"), nb::arg("dtype_code"),
-          nb::arg("shape"), nb::arg("strides").none(),
-          nb::sig("def record_raw(self, id: int, data_ptr: int, dtype_code: int, shape: tuple[int, "
-                  "...], strides: tuple[int, ...] | None, /) -> None"),
-          "Keeps the raw value whatever the plan says.")
+      .def("record_raw", &record_raw, nb::arg("id"), nb::arg("data_ptr"), nb::arg("dtype_code"),
+           nb::arg("shape"), nb::arg("strides").none(),
+           nb::sig("def record_raw(self, id: int, data_ptr: int, dtype_code: int, shape: "
+                   "tuple[int, ...], strides: tuple[int, ...] | None, /) -> None"),
+           "Keeps the raw value whatever the plan says.")
       .def("record_statistics", &record_statistics,
            nb::sig("def record_statistics(self, id: int, dtype_code: int, shape: tuple[int, ...], "
-                   "statistics: Mapping[str, float], /) -> None"),
+                   "statistics: collections.abc.Mapping[str, float], /) -> None"),
            "Statistics that the framework computed; stored names of `statistic_table()`, all "
            "others 0.")
       .def("record_scalar", [](const PySession& self, const std::string& name,
@@ -354,7 +354,7 @@ void bind_outcome(nb::class_<PySession>& type) {
              const nb::gil_scoped_release release;
              self.session->close();
            })
-      .def("counters", &counters, nb::sig("def counters(self) -> dict[str, Any]"),
+      .def("counters", &counters, nb::sig("def counters(self) -> dict[str, typing.Any]"),
            "written_steps, dropped_steps, written_bytes, last_error.")
       .def_prop_ro("run_id", [](const PySession& self) { return self.recorder().run_id(); })
       .def_prop_ro("out_dir", [](const PySession& self) { return self.out_dir; })

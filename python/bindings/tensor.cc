@@ -92,7 +92,7 @@ void bind_statistics(nb::module_& module) {
       "would say for the whole tensor, where NaN and infinities propagate.");
   for (const StatisticDescriptor& row : statistic_table()) {
     const std::string name(row.name);
-    const std::string doc = fmt::format("{} ({}).", row.doc, row.unit);
+    const std::string doc = fmt::format("{} Unit: {}.", row.doc, row.unit);
     const StatisticId id = row.id;
     if (row.is_count) {
       type.def_prop_ro(
@@ -116,10 +116,10 @@ void bind_statistics(nb::module_& module) {
           nb::sig("def shape(self) -> tuple[int, ...]"))
       .def_prop_ro("has_histogram",
                    [](const PyStatistics& self) { return self.histogram.has_value(); })
-      .def_prop_ro(
-          "histogram", &histogram_arrays,
-          nb::sig("def histogram(self) -> tuple[NDArray[np.float64], NDArray[np.int64]] | None"),
-          "(65 edges, 64 counts), ascending; None without one.")
+      .def_prop_ro("histogram", &histogram_arrays,
+                   nb::sig("def histogram(self) -> tuple[numpy.typing.NDArray[numpy.float64], "
+                           "numpy.typing.NDArray[numpy.int64]] | None"),
+                   "(65 edges, 64 counts), ascending; None without one.")
       .def(
           "numpy_value",
           [](const PyStatistics& self, const std::string& name) {
@@ -292,7 +292,7 @@ void bind_tensor(nb::module_& module) {
   module.def("simd_targets", &simd_targets);
   module.def("force_simd_target", &force_simd_target, nb::arg("name"));
   module.def("statistic_table", &statistic_rows,
-             nb::sig("def statistic_table() -> list[dict[str, Any]]"));
+             nb::sig("def statistic_table() -> list[dict[str, typing.Any]]"));
   module.def(
       "statistic_name",
       [](const std::string& name) {

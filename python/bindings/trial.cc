@@ -138,7 +138,7 @@ void bind_tensor_queries(nb::class_<Trial>& type) {
       .def("value", &value, nb::arg("name"), nb::arg("step"), nb::arg("mode") = kGlobal,
            nb::arg("worker") = "",
            nb::sig("def value(self, name: str, step: int, mode: int = 4, worker: str = '') -> "
-                   "NDArray[Any] | None"),
+                   "numpy.typing.NDArray[typing.Any] | None"),
            "Read-only and without a copy; bfloat16 and float8 (which NumPy lacks) as float32.")
       .def(
           "text",
@@ -149,13 +149,13 @@ void bind_tensor_queries(nb::class_<Trial>& type) {
           "column", &column, nb::arg("name"), nb::arg("statistic"), nb::arg("mode") = kGlobal,
           nb::arg("worker") = "",
           nb::sig("def column(self, name: str, statistic: str, mode: int = 4, worker: str = '') -> "
-                  "tuple[NDArray[np.int64], NDArray[np.float64]]"),
+                  "tuple[numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.float64]]"),
           "(steps, values), ascending.")
       .def("columns", &columns, nb::arg("names"), nb::arg("statistic"), nb::arg("mode") = kGlobal,
            nb::arg("worker") = "",
-           nb::sig(
-               "def columns(self, names: Sequence[str], statistic: str, mode: int = 4, worker: str "
-               "= '') -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]"));
+           nb::sig("def columns(self, names: collections.abc.Sequence[str], statistic: str, mode: "
+                   "int = 4, worker: str = '') -> list[tuple[numpy.typing.NDArray[numpy.int64], "
+                   "numpy.typing.NDArray[numpy.float64]]]"));
 }
 
 void bind_run_queries(nb::class_<Trial>& type) {

@@ -99,7 +99,14 @@ def test_every_dtype_of_numpy_comes_back(runs: RunMaker, dtype: str) -> None:
 # All 256 bit patterns against the values that PyTorch gives them.
 FLOAT8_VALUES = {
     "float8_e4m3fn": {0x00: 0.0, 0x01: 2**-9, 0x38: 1.0, 0x7E: 448.0, 0x7F: np.nan, 0xB8: -1.0},
-    "float8_e5m2": {0x01: 2**-16, 0x3C: 1.0, 0x7B: 57344.0, 0x7C: np.inf, 0xFC: -np.inf, 0x7D: np.nan},
+    "float8_e5m2": {
+        0x01: 2**-16,
+        0x3C: 1.0,
+        0x7B: 57344.0,
+        0x7C: np.inf,
+        0xFC: -np.inf,
+        0x7D: np.nan,
+    },
     "float8_e4m3fnuz": {0x01: 2**-10, 0x40: 1.0, 0x7F: 240.0, 0x80: np.nan, 0xC0: -1.0},
     "float8_e5m2fnuz": {0x01: 2**-17, 0x40: 1.0, 0x7F: 57344.0, 0x80: np.nan},
 }
@@ -171,7 +178,7 @@ def test_reductions_by_other_names(trial: tt.Trial) -> None:
     assert t.reduction_value(1, "abs_mean") == t.reduction_value(1, "mean", abs=True)
     assert t.reduction_value(1, "l2_norm") == t.reduction_value(1, "l2", abs=True)
     assert t.reduction_value(1, "nan_count") == 0
-    with pytest.raises(ValueError, match="kurtosis.*variance"):
+    with pytest.raises(ValueError, match=r"kurtosis.*variance"):
         t.reduction_value(1, "kurtosis")
 
 
@@ -397,7 +404,10 @@ def test_changes_of_a_running_collection_reach_the_next_step(runs: RunMaker) -> 
     group = tt.Collection("group", ["^a"])
     collections.add(group)
     session = runs.open(
-        collections=collections, include_collections=["group"], save_all=False, save_config=tt.SaveConfig(save_interval=1)
+        collections=collections,
+        include_collections=["group"],
+        save_all=False,
+        save_config=tt.SaveConfig(save_interval=1),
     )
     arrays = {"a": np.ones(2), "b": np.ones(2)}
     runs.steps(session, 2, lambda _: arrays)

@@ -19,6 +19,13 @@ bool is_inside(std::uint64_t offset, std::uint64_t size, std::uint64_t file_size
   return offset <= file_size && size <= file_size - offset;
 }
 
+// A tensor may have two texts at one step, but it has that step once.
+bool sort_out(std::vector<std::uint32_t>& ordinals, std::size_t step_count) {
+  if (!std::is_sorted(ordinals.begin(), ordinals.end())) return false;
+  ordinals.erase(std::unique(ordinals.begin(), ordinals.end()), ordinals.end());
+  return ordinals.empty() || ordinals.back() < step_count;
+}
+
 bool is_ascending(const std::vector<std::uint32_t>& ordinals, std::size_t step_count) {
   for (std::size_t i = 0; i < ordinals.size(); ++i) {
     if (ordinals[i] >= step_count || (i > 0 && ordinals[i] <= ordinals[i - 1])) return false;
@@ -210,14 +217,15 @@ bool SegmentIndex::read_value_ordinals(WindowReader& reader, const TensorColumn&
                                        std::size_t record_size,
                                        std::vector<std::uint32_t>& out) const {
   std::vector<std::byte> bytes;
+  // Each record repeats an entry of a step, so all of them are hardly larger than the file.
+  if (column.decoded_size / 2 > file_size_) return false;
   const std::uint64_t count = column.decoded_size / record_size;
-  if (count > steps_.size() || !read_bytes(reader, column, count * record_size, bytes))
-    return false;
+  if (!read_bytes(reader, column, count * record_size, bytes)) return false;
   out.resize(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < out.size(); ++i) {
     std::memcpy(&out[i], bytes.data() + i * record_size, sizeof out[i]);
   }
-  return is_ascending(out, steps_.size());
+  return sort_out(out, steps_.size());
 }
 
 bool SegmentIndex::read_all_ordinals(WindowReader& reader, const TensorIndex& tensor,

@@ -8,6 +8,7 @@
 #include <thread>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -80,7 +81,7 @@ struct TraceWriter::State {
 
   void run() noexcept;
   void write(const Item& item);
-  void try_write(const StepRecord& step);
+  bool is_valid(const StepRecord& step);
   void open_segment();
   void seal_segment(bool only_if_old);
   void give_up_segment(const std::string& why);
@@ -104,6 +105,8 @@ struct TraceWriter::State {
   std::int64_t backoff_ns = 0;  // 0: no outage
   std::int64_t retry_at_ns = 0;
   std::uint64_t outage_drops = 0;
+  std::vector<bool> seen;  // scratch of is_valid()
+  bool told_invalid = false;
 
   mutable std::mutex mutex;  // guards what follows
   std::condition_variable progress;
@@ -146,6 +149,7 @@ void TraceWriter::State::write(const Item& item) {
   dictionary.layouts.insert(dictionary.layouts.end(), item.earlier.layouts.begin(),
                             item.earlier.layouts.end());
   append_definitions(*item.step, dictionary);
+  if (!is_valid(*item.step)) return count(false, 0);
   if (backoff_ns != 0 && monotonic_time_ns() < retry_at_ns) {
     ++outage_drops;
     return count(false, 0);
@@ -167,6 +171,34 @@ void TraceWriter::State::write(const Item& item) {
   } else {
     seal_segment(/*only_if_old=*/true);
   }
+}
+
+// A reader refuses steps with undefined or repeated tensors, so such a mistake of the caller must
+// not reach the disk, where it would cost the step silently.
+bool TraceWriter::State::is_valid(const StepRecord& step) {
+  seen.assign(dictionary.tensors.size(), false);
+  bool valid = true;
+  const auto check = [&](TensorId tensor, LayoutId layout) {
+    valid &= tensor < dictionary.tensors.size() && layout < dictionary.layouts.size();
+  };
+  for (const StatisticsRow& row : step.rows) {
+    check(row.tensor, row.layout);
+    if (!valid || seen[row.tensor]) {
+      valid = false;
+      break;
+    }
+    seen[row.tensor] = true;
+  }
+  for (const RawTensor& raw : step.raws) check(raw.tensor, raw.layout);
+  for (const TextValue& text : step.texts) valid &= text.tensor < dictionary.tensors.size();
+  if (valid || std::exchange(told_invalid, true)) return valid;
+  const std::string message =
+      fmt::format("step {} names a tensor twice or one that is not defined; such steps are dropped",
+                  step.info.step);
+  log(LogLevel::kError, message);
+  const std::lock_guard lock(mutex);
+  counters.last_error = message;
+  return false;
 }
 
 void TraceWriter::State::open_segment() {

@@ -192,6 +192,41 @@ TEST(TraceWriterTest, AWriterWithoutStepsWritesNothing) {
   EXPECT_THAT(storage->list(""), IsEmpty());
 }
 
+TEST(TraceWriterTest, AStepThatNobodyCouldReadIsDroppedAndSaid) {
+  LogCapture log;
+  RandomRun run(12);
+  const auto storage = fresh_storage();
+  TraceWriter writer(storage, {});
+  const auto good = run.make_step({});
+  ASSERT_TRUE(writer.submit(good));
+  auto undefined = std::make_shared<StepRecord>();
+  undefined->texts = {{99, "of no tensor"}};
+  auto twice = std::make_shared<StepRecord>();
+  twice->rows.resize(2);
+  for (int i = 0; i < 3; ++i) {
+    writer.submit(undefined);
+    writer.submit(twice);
+  }
+  ASSERT_TRUE(writer.submit(run.make_step({})));
+  writer.close();
+  EXPECT_EQ(writer.counters().dropped_steps, 6u);
+  EXPECT_EQ(log.messages().size(), 1u);
+  EXPECT_EQ(open_trace(storage)->workers().at(0)->steps().size(), 2u);
+  EXPECT_TRUE(verify_trace(*storage).is_clean());
+}
+
+TEST(TraceWriterTest, TwoTextsOfOneTensorAtOneStepAreOneStepOfIt) {
+  const auto storage = fresh_storage();
+  auto step = std::make_shared<StepRecord>();
+  step->new_tensors = {{"notes", {}}};
+  step->texts = {{0, "first"}, {0, "second"}};
+  write_steps(storage, {}, {step});
+  const auto source = open_trace(storage);
+  EXPECT_THAT(source->workers().at(0)->tensor_ordinals(0), ::testing::ElementsAre(0));
+  EXPECT_EQ(source->workers()[0]->read_step(0)->texts.size(), 2u);
+  EXPECT_TRUE(verify_trace(*storage).is_clean());
+}
+
 TEST(TraceWriterTest, AfterCloseStepsAreRefused) {
   RandomRun run(8);
   TraceWriter writer(fresh_storage(), {});

@@ -114,16 +114,41 @@ TEST_P(ComputeStatistics, every_length_up_to_300) {
 }
 
 TEST_P(ComputeStatistics, lengths_around_blocks_and_chunks) {
-  for (const std::size_t block : {2048u, 4096u, 65536u, 131072u, 262144u}) {
+  for (const std::size_t block : {512u, 1024u, 2048u, 4096u, 65536u, 131072u, 262144u}) {
     for (const int off : {-65, -1, 0, 1, 33}) {
       SCOPED_TRACE(testing::Message() << block << " + " << off);
-      check_both(normal_numbers(block + static_cast<std::size_t>(off + 0), -3.0, 2.0));
+      check_both(normal_numbers(block + static_cast<std::size_t>(off), -3.0, 2.0));
     }
   }
 }
 
 TEST_P(ComputeStatistics, more_chunks_than_the_least_size_gives) {
   check(normal_numbers(4'300'001, 1.0, 1.0));
+}
+
+// Every bucket of the window and far below it, and blocks that leave whole parts of the window
+// empty.
+TEST_P(ComputeStatistics, magnitudes_spread_over_octaves) {
+  struct Spread {
+    double octaves;
+    double negative_share;
+    double zero_share;
+  };
+  std::mt19937_64 random(8);
+  std::uniform_real_distribution<double> uniform(0.0, 1.0);
+  for (const Spread& spread : {Spread{40, 0.5, 0}, Spread{15, 0, 0}, Spread{7, 1, 0},
+                               Spread{0.3, 0.5, 0.1}, Spread{16, 0, 0.5}, Spread{5, 0.02, 0.01}}) {
+    for (const std::size_t n : {100u, 511u, 512u, 600u, 4095u, 30'000u}) {
+      SCOPED_TRACE(testing::Message() << spread.octaves << " octaves, " << n);
+      std::vector<double> x(n);
+      for (double& v : x) {
+        v = std::exp2(-spread.octaves * uniform(random));
+        if (uniform(random) < spread.zero_share) v = 0.0;
+        if (uniform(random) < spread.negative_share) v = -v;
+      }
+      check_both(x);
+    }
+  }
 }
 
 TEST_P(ComputeStatistics, scales_from_the_smallest_to_the_largest) {

@@ -15,16 +15,18 @@ constexpr std::string_view kName = "ExplodingTensor";
 constexpr std::array kPolicies = {WorkerPolicy::kAny, WorkerPolicy::kFirst};
 
 constexpr std::string_view kDoc =
-    R"(Fires when a tensor holds a NaN or an infinite element; with `only_nan`, a NaN. One such element spoils
-everything that is computed from it, so there is no threshold. Every offender of a step is reported with
-its counts of NaN, +Inf and -Inf and its dtype: a float16 tensor may be infinite only because a large
-float32 value did not fit into it.
+    R"(Fires when a tensor holds a NaN or an infinite element; with `only_nan`, a NaN. One such
+element spoils everything that is computed from it, so there is no threshold. Every offender of a
+step is reported with its counts of NaN, +Inf and -Inf and its dtype: a float16 tensor may be
+infinite only because a large float32 value did not fit into it.
 
-Looks at all saved tensors, or at the union of `collection_names` and `tensor_regex`, at steps of every mode. Several workers are judged one by one.
+Looks at all saved tensors, or at the union of `collection_names` and `tensor_regex`, at steps of
+every mode. Several workers are judged one by one.
 
-What to do: look at the first step and, in it, at the first tensor in the order of the forward pass. Common causes are a
-learning rate too high (clip gradients, warm up), log or division by zero in a hand-written loss, a square root
-at zero, float16 overflow (loss scaling, bfloat16), and bad input data.
+What to do: look at the first step and, in it, at the first tensor in the order of the forward
+pass. Common causes are a learning rate too high (clip gradients, warm up), log or division by
+zero in a hand-written loss, a square root at zero, float16 overflow (loss scaling, bfloat16), and
+bad input data.
 
 Source: SageMaker Debugger's rule of that name.)";
 

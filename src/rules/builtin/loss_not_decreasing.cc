@@ -22,9 +22,10 @@ constexpr std::string_view kLosses = "losses";
 constexpr std::array kPolicies = {WorkerPolicy::kMean, WorkerPolicy::kAny, WorkerPolicy::kFirst};
 
 constexpr std::string_view kDoc =
-    R"(Judges every `num_steps` steps whether each loss has fallen. The loss of a saved step is compared with the newest finite loss at
-least `num_steps` older; when losses are saved every 3 steps and num_steps is 10, step 21 is compared with step 9 and
-the next comparison is at step 33. With the fall in percent of the older loss:
+    R"(Judges every `num_steps` steps whether each loss has fallen. The loss of a saved step is
+compared with the newest finite loss at least `num_steps` older; when losses are saved every 3
+steps and num_steps is 10, step 21 is compared with step 9 and the next comparison is at step 33.
+With the fall in percent of the older loss:
 
 - a fall of more than `diff_percent` is fine;
 - a smaller one, or none, fires (the loss stagnates);
@@ -32,18 +33,21 @@ the next comparison is at step 33. With the fall in percent of the older loss:
   `tolerate_small_increase` is false;
 - a loss that is NaN or infinite fires.
 
-Looks at one-element tensors of the collection `losses` (unless `use_losses_collection` is false) and of `collection_names` and
-`tensor_regex`. Each has its own state. Metrics that are meant to rise (auc, aucpr, map, ndcg, pre, accuracy) are left out. Several
-workers: their mean is judged; `worker_policy` any judges each, first only the first.
+Looks at one-element tensors of the collection `losses` (unless `use_losses_collection` is false)
+and of `collection_names` and `tensor_regex`. Each has its own state. Metrics that are meant to
+rise (auc, aucpr, map, ndcg, pre, accuracy) are left out. Several workers: their mean is judged;
+`worker_policy` any judges each, first only the first.
 
-Steps are counted within `mode`. Unset, the first of EVAL, TRAIN, GLOBAL in which a tensor occurs counts for that tensor; since a rule cannot
-know the future, its TRAIN steps are judged until its first EVAL step. With mode GLOBAL all steps count, by
-global step.
+Steps are counted within `mode`. Unset, the first of EVAL, TRAIN, GLOBAL in which a tensor occurs
+counts for that tensor; since a rule cannot know the future, its TRAIN steps are judged until its
+first EVAL step. With mode GLOBAL all steps count, by global step.
 
-What to do: check that the optimizer steps and its learning rate is neither zero nor too high, that gradients arrive
-(VanishingGradient), that labels belong to their inputs, and whether the model has simply converged.
+What to do: check that the optimizer steps and its learning rate is neither zero nor too high,
+that gradients arrive (VanishingGradient), that labels belong to their inputs, and whether the
+model has simply converged.
 
-Source: SageMaker Debugger's rule of that name; `tolerate_small_increase` and `worker_policy` are additions.)";
+Source: SageMaker Debugger's rule of that name; `tolerate_small_increase` and `worker_policy` are
+additions.)";
 
 constexpr std::array<ParameterDescriptor, 9> kParameters = {{
     {"collection_names", ParameterType::kList, "",

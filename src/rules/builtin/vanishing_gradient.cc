@@ -15,21 +15,24 @@ constexpr std::string_view kCollection = "gradients";
 constexpr std::array kPolicies = {WorkerPolicy::kAny, WorkerPolicy::kFirst};
 
 constexpr std::string_view kDoc =
-    R"(Fires when the mean magnitude of a gradient, over its finite elements, lies strictly below `threshold`.
-Each gradient is judged by itself, so that one dead layer shows among healthy ones; every offender of a
-step is reported, smallest first.
+    R"(Fires when the mean magnitude of a gradient, over its finite elements, lies strictly below
+`threshold`. Each gradient is judged by itself, so that one dead layer shows among healthy ones;
+every offender of a step is reported, smallest first.
 
-Looks at the collection `gradients` at training steps: steps of mode TRAIN, or GLOBAL where the script sets no
-mode. EVAL and PREDICT steps are left alone. Several workers are judged one by one.
+Looks at the collection `gradients` at training steps: steps of mode TRAIN, or GLOBAL where the
+script sets no mode. EVAL and PREDICT steps are left alone. Several workers are judged one by one.
 
 A gradient without a finite element has no mean and does not fire; ExplodingTensor reports it. A
-parameter that is frozen but still gets a gradient of exact zeros fires, unless `ignore_frozen` is set.
+parameter that is frozen but still gets a gradient of exact zeros fires, unless `ignore_frozen` is
+set.
 
-What to do: look at where in the network the small gradients begin. Common causes are saturating activations
-(sigmoid, tanh) in deep stacks, weights initialised too small, a missing normalisation or residual path, a loss
-scaled down too far, float16 underflow, and units that are dead (see the gradients' zero_count).
+What to do: look at where in the network the small gradients begin. Common causes are saturating
+activations (sigmoid, tanh) in deep stacks, weights initialised too small, a missing normalisation
+or residual path, a loss scaled down too far, float16 underflow, and units that are dead (see the
+gradients' zero_count).
 
-Source: SageMaker Debugger's rule of that name (threshold 1e-7); `min_consecutive` and `ignore_frozen` are additions.)";
+Source: SageMaker Debugger's rule of that name (threshold 1e-7); `min_consecutive` and
+`ignore_frozen` are additions.)";
 
 constexpr std::array<ParameterDescriptor, 4> kParameters = {{
     {"threshold", ParameterType::kFloat, "1e-7",

@@ -363,6 +363,19 @@ TEST_F(ProgramTest, VerifyFindsAFlippedByteInAStep) {
   EXPECT_EQ(run({"verify", copy, "--json"}).json()["is_clean"], false);
 }
 
+TEST_F(ProgramTest, AnswersFromADamagedRunDoNotLookWhole) {
+  const std::string copy = copy_of_good("damaged");
+  const std::string segment = segment_of(copy);
+  // Unsealed, so that readers go through the damage instead of taking the index's word.
+  fs::resize_file(segment, fs::file_size(segment) / 2);
+  flip_byte(segment, static_cast<std::int64_t>(fs::file_size(segment) / 2));
+  const Outcome checked = run({"check", copy, "--rule", "ExplodingTensor"});
+  EXPECT_THAT(checked.err, HasSubstr("WARNING: part of the run cannot be read"));
+  EXPECT_THAT(run({"show", copy, "loss_output_0"}).err, HasSubstr("WARNING: part of the run"));
+  EXPECT_THAT(run({"ls", copy}).out, HasSubstr("problem "));
+  EXPECT_EQ(run({"check", good_, "--rule", "ExplodingTensor"}).err, "");
+}
+
 TEST_F(ProgramTest, VerifyCallsATornTailByItsName) {
   const std::string copy = copy_of_good("torn");
   fs::remove_all(copy + "/end");

@@ -66,6 +66,15 @@ std::shared_ptr<Trial> open_run(const std::string& run) {
   return Trial::open(run);
 }
 
+void warn_of_damage(Trial& trial) {
+  const std::vector<SourceProblem> problems = trial.source().problems();
+  if (problems.empty()) return;
+  const std::string more = problems.size() == 1 ? "" : fmt::format("; {} in all", problems.size());
+  write_error(fmt::format(
+      "WARNING: part of the run cannot be read ({}: {}{}); `tensortap verify` says what",
+      escape(problems.front().where), escape(problems.front().what), more));
+}
+
 StepRange parse_steps(std::string_view text) {
   if (text.empty()) return {};
   const std::size_t colon = text.find(':');

@@ -30,6 +30,9 @@ void require_run_directory(const std::string& run);
 std::shared_ptr<Storage> open_run_storage(const std::string& run);
 std::shared_ptr<Trial> open_run(const std::string& run);
 
+// Says on stderr what of the run could not be read: an answer from the rest must not look whole.
+void warn_of_damage(Trial& trial);
+
 struct StepRange {
   std::optional<std::int64_t> first;
   std::optional<std::int64_t> last;  // exclusive

@@ -154,6 +154,7 @@ int check(RuleEngine& engine, Trial& trial, const Options& options) {
   engine.check_trial(trial, options.steps.first, options.steps.last, options.is_following,
                      [] { return is_interrupted || !cli::is_out_open(); });
   engine.finish();
+  cli::warn_of_damage(trial);
   const std::vector<RuleReport> reports = engine.reports();
   if (!options.is_json) {
     print_text(reports, findings, options);

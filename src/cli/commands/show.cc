@@ -188,6 +188,7 @@ int run(const ArgumentValues& arguments) {
   cli::require_worker(*trial, request.worker);
   if (request.statistics.empty()) request.statistics = default_statistics(*trial, request);
   const Answer answer = read(*trial, request);
+  cli::warn_of_damage(*trial);
   if (answer.steps.empty() && answer.texts.empty()) {
     cli::write_error(fmt::format("'{}' has no value in the steps, mode and worker asked for",
                                  cli::escape(request.tensor)));

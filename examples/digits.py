@@ -1,8 +1,8 @@
 """Train a classifier on real handwritten digits twice, healthy and sick, with Tensortap watching.
 
-Run it with ``make demo``, or alone: ``python examples/digits.py [--out DIR]``. Both networks are the same; the sick one
-learns a hundred times too fast. Its units saturate, hardly any gradient gets through them, and the rule VanishingGradient
-stops the training in the step in which it sees that.
+Run it with ``make demo``, or alone: ``python examples/digits.py [--out DIR]``. Both networks are the
+same; the sick one learns a hundred times too fast. Its units saturate, hardly any gradient gets
+through them, and the rule VanishingGradient stops the training in the step in which it sees that.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ def plot(runs: dict[str, Path], file: Path) -> None:
             steps, values = trial.tensor(name).column("abs_mean")
             color = plt.get_cmap("viridis")(index / max(1, len(names) - 1))
             label = name.removeprefix("gradient/Digits_").removesuffix(".weight")
-            axis.plot(steps, values, marker="." if len(steps) < 20 else "", color=color, label=label)
+            axis.plot(
+                steps, values, marker="." if len(steps) < 20 else "", color=color, label=label
+            )
         axis.set(title=f"Mean |gradient| a layer, {title}", xlabel="step", yscale="log")
         axis.legend(fontsize="x-small", ncols=2)
     figure.tight_layout()

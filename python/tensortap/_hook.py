@@ -1,33 +1,34 @@
-"""What every framework hook shares: arguments, collections, modes, rules, and the fence around the training.
+"""What every framework hook shares: arguments, collections, modes, scalars, rules and closing.
 
-A framework folder (``pytorch/`` ...) subclasses :class:`BaseHook` and attaches to its framework; nothing here knows
-a framework's name.
+A framework folder (``pytorch/`` ...) subclasses `BaseHook` and attaches to its framework; nothing here
+knows a framework's name.
 """
 
 from __future__ import annotations
 
 import atexit
-import functools
-import json
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from tensortap import _core
+from tensortap._fence import fenced
+from tensortap._opening import Opening, included_names, parse_save_config
 from tensortap.collection import Collection, CollectionManager, flatten
 from tensortap.config import ReductionConfig, SaveConfig, SaveConfigMode
-from tensortap.exceptions import InvalidArgumentError, InvalidTypeError, StopTraining, TensortapError
+from tensortap.exceptions import (
+    InvalidArgumentError,
+    InvalidTypeError,
+    StopTraining,
+    TensortapError,
+)
 from tensortap.modes import ModeKeys
-from tensortap.rules import CustomRule, ask_rule, bind_rule, parse_rule
 from tensortap.summary import summarize
-from tensortap.trial import Trial
 
 logger = logging.getLogger("tensortap")
 
-P = ParamSpec("P")
-R = TypeVar("R")
 H = TypeVar("H", bound="BaseHook")
 
 # One of the environment's ways to switch capture off without touching a script.
@@ -39,30 +40,6 @@ def is_disabled_by_environment() -> bool:
     return os.environ.get(_DISABLE_VARIABLE, "").lower() in ("1", "true", "yes")
 
 
-def fenced(
-    method: Callable[Concatenate[H, P], R],
-) -> Callable[Concatenate[H, P], R | None]:
-    """Keep a hook's faults away from the training.
-
-    The wrapped method is called by the framework or in the training loop. An unexpected exception is logged once
-    with its cause and switches the hook off; with ``strict=True`` it is raised. :class:`StopTraining` always passes.
-    """
-
-    @functools.wraps(method)
-    def wrapper(self: H, /, *args: P.args, **kwargs: P.kwargs) -> R | None:
-        if not self._active:
-            return None
-        try:
-            return method(self, *args, **kwargs)
-        except StopTraining:
-            raise
-        except Exception as error:
-            self._fail(method.__name__, error)
-            return None
-
-    return wrapper
-
-
 class BaseHook:
     """Base of the framework hooks. See ``tensortap.pytorch.Hook`` for the arguments.
 
@@ -71,11 +48,11 @@ class BaseHook:
     """
 
     #: Name and version of the framework, for run.json.
-    framework = ""
+    framework: ClassVar[str] = ""
     #: Collections that exist without being created, with their regexes and whether they keep raw values.
-    default_collections: Mapping[str, tuple[Sequence[str], bool]] = {}
+    default_collections: ClassVar[Mapping[str, tuple[Sequence[str], bool]]] = {}
     #: Collections that are saved whatever the user includes.
-    always_included: Sequence[str] = ()
+    always_included: ClassVar[Sequence[str]] = ()
 
     def __init__(
         self,
@@ -107,103 +84,43 @@ class BaseHook:
         self.out_dir = os.path.expanduser(os.fspath(out_dir))
         self.dry_run = dry_run
         self.strict = strict
-        self.save_config = SaveConfig.parse(save_config) or SaveConfig()
-        # smdebug's meaning: without a ReductionConfig raw values are kept; with one, only when it says so.
+        self.save_config = parse_save_config(save_config)
+        # smdebug's meaning: without a ReductionConfig raw values are kept; with one, only when it
+        # says so.
         self.reduction_config = reduction_config or ReductionConfig(save_raw_tensor=True)
         self.worker, is_chief = self._worker_identity() if worker is None else (worker, True)
         self.save_all_workers = include_workers == "all"
+        self.fault_count = 0
         self._pid = os.getpid()
         self._warned: set[str] = set()
-        self.fault_count = 0
         self._stop_raised = False
-        names = flatten([] if include_collections is None else include_collections)
-        self.include_collections = list(dict.fromkeys([*self.always_included, *names]))
+        patterns = flatten([] if include_regex is None else include_regex)
+        self.include_collections = included_names(
+            self.always_included, include_collections, has_regex=bool(patterns), save_all=save_all
+        )
+        self._session: _core.Session | None = None
         if is_disabled_by_environment():
-            self._session = None
             return
-        writes = is_chief or self.save_all_workers
-        self._session = self._open_session(
-            writes=writes,
-            include_regex=[include_regex] if isinstance(include_regex, str) else list(include_regex or ()),
-            save_all=save_all,
+        self._session = Opening(
+            out_dir=self.out_dir,
+            framework=self.framework,
+            worker=self.worker,
+            default_collections=self.default_collections,
+            include_collections=self.include_collections,
+            include_regex=patterns,
+            save_config=self.save_config,
+            reduction_config=self.reduction_config,
+            writes=not dry_run and (is_chief or self.save_all_workers),
             resume=resume,
+            save_all=save_all,
             rules=rules,
             backpressure=backpressure,
             queue_bytes=queue_bytes,
-            compute_threads=_default_compute_threads() if compute_threads is None else compute_threads,
-        )
+            compute_threads=compute_threads,
+        ).open()
         self._collections = CollectionManager(self._session)
         self._active = True
         atexit.register(_close_at_exit, weakref.ref(self))
-
-    # ---------------------------------------------------------------- opening
-
-    def _open_session(
-        self,
-        *,
-        writes: bool,
-        include_regex: list[str],
-        save_all: bool,
-        resume: bool,
-        rules: Sequence[Any],
-        backpressure: str,
-        queue_bytes: int,
-        compute_threads: int,
-    ) -> _core.Session:
-        core_collections = _core.CollectionSet()
-        collections = CollectionManager(core_collections)
-        for name, (patterns, keep_raw) in self.default_collections.items():
-            collection = Collection(name, include_regex=patterns)
-            if keep_raw:
-                collection.reduction_config = ReductionConfig(save_raw_tensor=True)
-            collections.add(collection)
-        if include_regex:
-            collections.get("default").include(include_regex)
-            self.include_collections.append("default")
-        if save_all:
-            self.include_collections.append("all")
-        for name in self.include_collections:
-            collections.get(name)
-        parsed = [parse_rule(rule) for rule in rules]
-        session = _core.Session(
-            self.out_dir,
-            worker=self.worker,
-            framework=self.framework,
-            resume=resume,
-            dry_run=self.dry_run or not writes,
-            save_config=self.save_config,
-            reduction_config=self.reduction_config,
-            include_collections=self.include_collections,
-            save_all=save_all,
-            collections=core_collections,
-            compute_threads=compute_threads,
-            queue_bytes=queue_bytes,
-            backpressure=backpressure,
-            configuration_json=json.dumps(self._configuration(save_all)),
-            rules=[rule.to_core() for rule in parsed if not isinstance(rule, CustomRule)],
-        )
-        for rule in parsed:
-            if isinstance(rule, CustomRule):
-                self._add_custom_rule(session, rule)
-        return session
-
-    def _configuration(self, save_all: bool) -> dict[str, Any]:
-        """What run.json keeps of how the run was made."""
-        return {
-            "include_collections": self.include_collections,
-            "save_all": save_all,
-            "save_config": self.save_config.to_json_dict(),
-            "reduction_config": self.reduction_config.to_json_dict(),
-        }
-
-    def _add_custom_rule(self, session: _core.Session, custom: CustomRule) -> None:
-        rule = bind_rule(custom, Trial._from_core(session.live_trial()))
-
-        def check(step: int, mode: int, mode_step: int) -> Any:
-            del mode, mode_step
-            return ask_rule(rule, step)
-
-        session.add_rule(rule.rule_name, check, list(custom.actions))
 
     def _worker_identity(self) -> tuple[str, bool]:
         """Name of this worker and whether it is the chief."""
@@ -228,8 +145,8 @@ class BaseHook:
 
     @property
     def is_active(self) -> bool:
-        """False once the hook is closed, switched off after a fault, or disabled by the environment."""
-        return self._active
+        """False once closed, switched off after a fault or by the environment; in a forked child."""
+        return self._active and os.getpid() == self._pid
 
     def set_mode(self, mode: ModeKeys) -> None:
         """Say what the steps from now on are for.
@@ -252,7 +169,7 @@ class BaseHook:
 
     @fenced
     def _set_mode(self, mode: ModeKeys) -> None:
-        if self._owns_process() and int(mode) != self._engine.mode:
+        if int(mode) != self._engine.mode:
             self._before_mode_change()
             self._engine.set_mode(int(mode))
 
@@ -287,9 +204,8 @@ class BaseHook:
 
     @fenced
     def _record_scalar(self, name: str, value: float) -> None:
-        if self._owns_process():
-            self._before_late_record()
-            self._engine.record_scalar(name, value)
+        self._before_late_record()
+        self._engine.record_scalar(name, value)
 
     def _before_late_record(self) -> None:
         """Let a framework hook notice that something was recorded after it thought the step was over."""
@@ -305,7 +221,9 @@ class BaseHook:
     def add_collection(self, collection: Collection) -> None:
         """Add a collection, replacing one of the same name."""
         if not isinstance(collection, Collection):
-            raise InvalidTypeError(f"add_collection takes a Collection, not {type(collection).__name__}")
+            raise InvalidTypeError(
+                f"add_collection takes a Collection, not {type(collection).__name__}"
+            )
         self.collection_manager.add(collection)
 
     @property
@@ -351,7 +269,7 @@ class BaseHook:
 
     def close(self) -> None:
         """Finish the open step, write what is queued, settle the rules. Safe to call twice; never raises."""
-        if self._session is None or not self._owns_process() or self._session.is_closed:
+        if self._session is None or os.getpid() != self._pid or self._session.is_closed:
             return
         try:
             if self._active:
@@ -399,9 +317,6 @@ class BaseHook:
     def _detach(self) -> None:
         """Remove everything that was attached to the framework."""
 
-    def _owns_process(self) -> bool:
-        return os.getpid() == self._pid
-
     def _raise_if_stopped(self) -> None:
         """Raise StopTraining, once, when a rule's action asked for it."""
         if self._session is None or self._stop_raised:
@@ -411,7 +326,8 @@ class BaseHook:
             self._stop_raised = True
             raise StopTraining(finding)
 
-    def _fail(self, where: str, error: Exception) -> None:
+    def fail(self, where: str, error: Exception) -> None:
+        """Deal with a fault of the hook's own: raise it when strict, else switch off."""
         if self.strict:
             raise error
         self._report_fault(where, error)
@@ -440,9 +356,3 @@ def _close_at_exit(reference: weakref.ref[BaseHook]) -> None:
     hook = reference()
     if hook is not None:
         hook.close()
-
-
-def _default_compute_threads() -> int:
-    """Threads besides the caller: all processors but one, at most 3. More gain nothing on memory-bound work."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(0, min(3, processors - 1))

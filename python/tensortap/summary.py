@@ -69,7 +69,8 @@ def _rule(report: _core.RuleReport) -> list[str]:
     if finding is not None:
         mode = ModeKeys(finding.mode).name
         lines += [
-            f"            first of {report.finding_count} findings, at step {finding.step} ({mode} {finding.mode_step}):",
+            f"            first of {report.finding_count} findings, "
+            f"at step {finding.step} ({mode} {finding.mode_step}):",
             f"            tensor     {finding.tensor or '-'}",
             f"            observed   {finding.statistic} = {finding.observed:.4g}",
             f"            threshold  {finding.threshold:.4g}",

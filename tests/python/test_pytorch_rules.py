@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import tensortap
 import torch
-from tensortap.rules import Rule
 from torch import nn
 from trainings import mlp, train_mlp
+
+import tensortap
+from tensortap.rules import Rule
 
 
 def sick_model() -> nn.Module:
@@ -48,13 +49,17 @@ def test_the_stop_comes_out_of_the_optimizer_once_the_border_is_known(tmp_path: 
         model, out_dir=tmp_path / "run", rules=[(FromStepThree, ["stop_training"])]
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    steps_done = 0
-    with pytest.raises(tensortap.StopTraining):
-        for _ in range(10):
+    steps_done = []
+
+    def train() -> None:
+        for step in range(10):
             model(torch.randn(2, 4)).sum().backward()
             optimizer.step()
-            steps_done += 1
-    assert steps_done == 3  # steps 0, 1, 2 ended; step 3 raised from optimizer.step()
+            steps_done.append(step)
+
+    with pytest.raises(tensortap.StopTraining):
+        train()
+    assert steps_done == [0, 1, 2]  # step 3 raised from optimizer.step()
     hook.close()
 
 
@@ -94,9 +99,15 @@ def test_findings_agree_in_process_and_afterwards(tmp_path: Path) -> None:
     hook.close()
     live, later = hook.findings(), tensortap.check(str(tmp_path / "run"), rules)
     assert len(live) > 10
-    assert {finding.rule for finding in live} == {"VanishingGradient", "ExplodingTensor", "LossNotDecreasing"}
+    assert {finding.rule for finding in live} == {
+        "VanishingGradient",
+        "ExplodingTensor",
+        "LossNotDecreasing",
+    }
     # As text: an observed NaN does not equal itself.
-    assert sorted(finding.to_json() for finding in live) == sorted(finding.to_json() for finding in later)
+    assert sorted(finding.to_json() for finding in live) == sorted(
+        finding.to_json() for finding in later
+    )
 
 
 def test_a_rule_that_sees_nothing_says_so(tmp_path: Path) -> None:

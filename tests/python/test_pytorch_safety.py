@@ -14,10 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensortap
 import torch
-from tensortap.exceptions import TensortapError
 from trainings import mlp, train_mlp
+
+import tensortap
+from tensortap.exceptions import TensortapError
 
 KILLS = 12
 HERE = Path(__file__).parent
@@ -32,7 +33,7 @@ torch.manual_seed(0)
 model = mlp(8, 32, 32, 1)
 hook = tensortap.watch(model, out_dir={run!r}, save_raw_tensor=True)
 def progress(step, loss):
-    if step % 5 == 0:
+    if step % 5 == 1:
         hook.flush()
         print(step, flush=True)
 train_mlp(model, 100000, after_step=progress)
@@ -66,7 +67,9 @@ def test_sigkill_at_random_moments_loses_no_complete_step(tmp_path: Path) -> Non
         child.wait()
         lines = child.stdout.read().split("\n")
         flushed = max([flushed, *(int(line) for line in lines[:-1])])
-        verified = subprocess.run([PROGRAM, "verify", "--json", str(run)], capture_output=True, text=True)
+        verified = subprocess.run(
+            [PROGRAM, "verify", "--json", str(run)], capture_output=True, text=True
+        )
         assert verified.returncode == 0, verified.stdout + verified.stderr
         trial = tensortap.create_trial(run)
         steps = trial.steps()
@@ -132,7 +135,9 @@ def test_losses_parameters_and_random_state_are_bit_identical_with_a_hook(tmp_pa
         model = torch.nn.Sequential(mlp(8, 32, 16), torch.nn.Dropout(0.3), torch.nn.Linear(16, 1))
         model.weight = next(model.parameters())
         hook = (
-            tensortap.watch(model, out_dir=tmp_path / "run", collections=["all"], save_raw_tensor=True)
+            tensortap.watch(
+                model, out_dir=tmp_path / "run", collections=["all"], save_raw_tensor=True
+            )
             if hooked
             else None
         )
@@ -207,10 +212,14 @@ class FaultySession:
         return getattr(self._session, name)
 
 
-def test_a_full_disk_does_not_stop_the_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_does_not_stop_the_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     mount = tmp_path / "small"
     mount.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount)], capture_output=True
+    )
     if mounted.returncode != 0:
         pytest.skip("this user cannot mount a small file system")
     try:
@@ -225,7 +234,8 @@ def test_a_full_disk_does_not_stop_the_training(tmp_path: Path, caplog: pytest.L
         assert counters["dropped_steps"] > 0
         assert "No space" in counters["last_error"]
         steps = tensortap.create_trial(mount / "run").steps()
-        assert steps and len(steps) == counters["written_steps"]
+        assert steps
+        assert len(steps) == counters["written_steps"]
     finally:
         subprocess.run(["umount", str(mount)], check=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import torch
@@ -31,7 +32,9 @@ class Net(nn.Module):
 
 
 NET_PARAMETERS = [
-    f"{layer}.{kind}" for layer in ("conv1", "conv2", "fc1", "fc2", "fc3") for kind in ("bias", "weight")
+    f"{layer}.{kind}"
+    for layer in ("conv1", "conv2", "fc1", "fc2", "fc3")
+    for kind in ("bias", "weight")
 ]
 
 
@@ -46,7 +49,7 @@ def image_batches(count: int, batch_size: int = 8) -> Iterator[tuple[torch.Tenso
 
 def mlp(*sizes: int, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(sizes, sizes[1:], strict=False):
+    for inputs, outputs in itertools.pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), activation()]
     return nn.Sequential(*layers[:-1])
 

@@ -1,7 +1,7 @@
 """Capture for PyTorch.
 
-``Hook`` for scripts that want control, ``watch`` for one line. The names of smdebug's ``smdebug.pytorch`` are here too, so
-that ``import tensortap.pytorch as smd`` serves such scripts.
+``Hook`` for scripts that want control, ``watch`` for one line. The names of smdebug's
+``smdebug.pytorch`` are here too, so that ``import tensortap.pytorch as smd`` serves such scripts.
 """
 
 from tensortap.collection import Collection, CollectionKeys

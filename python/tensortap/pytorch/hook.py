@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch.optim.optimizer import (
@@ -13,7 +13,8 @@ from torch.optim.optimizer import (
 )
 from torch.utils.hooks import RemovableHandle
 
-from tensortap._hook import BaseHook, fenced
+from tensortap._fence import fenced
+from tensortap._hook import BaseHook
 from tensortap.exceptions import InvalidArgumentError, InvalidTypeError
 from tensortap.pytorch.modules import ModuleCallback, ModuleTable
 from tensortap.pytorch.parameters import ParameterTable
@@ -72,7 +73,7 @@ class Hook(BaseHook):
     """
 
     framework = f"pytorch {torch.__version__}"
-    default_collections = {
+    default_collections: ClassVar[Mapping[str, tuple[Sequence[str], bool]]] = {
         "all": ((".*",), False),
         "default": ((), False),
         "weights": ((r"^(?!gradient).*weight",), False),
@@ -90,8 +91,9 @@ class Hook(BaseHook):
             weakref.WeakKeyDictionary()
         )
         self._optimizer_seen = False
-        # Whether a step ends at the optimizer's step (so that a rule can stop the training there) or at the next forward
-        # pass, because the script does more after the optimizer's step. Learned in the first step.
+        # Whether a step ends at the optimizer's step (so that a rule can stop the training there) or
+        # at the next forward pass, because the script does more after the optimizer's step. Learned
+        # in the first step.
         self._ends_at_optimizer = False
         self._is_border_known = False
         self._optimizer_stepped = False
@@ -101,7 +103,10 @@ class Hook(BaseHook):
         if self._session is not None:
             self._modules = ModuleTable(self._session, ModuleCallback(self._on_forward))
             self._parameters = ParameterTable(self._session)
-            before, after = ModuleCallback(self._before_optimizer), ModuleCallback(self._after_optimizer)
+            before, after = (
+                ModuleCallback(self._before_optimizer),
+                ModuleCallback(self._after_optimizer),
+            )
             self._handles.append(register_optimizer_step_pre_hook(before))
             self._handles.append(register_optimizer_step_post_hook(after))
 
@@ -120,7 +125,9 @@ class Hook(BaseHook):
             return
         name = self._modules.add_root(module)
         self._parameters.add_root(module, name)
-        self._handles.append(module.register_forward_pre_hook(ModuleCallback(self._on_root_forward)))
+        self._handles.append(
+            module.register_forward_pre_hook(ModuleCallback(self._on_root_forward))
+        )
 
     #: The name that patched frameworks use.
     register_hook = register_module
@@ -139,7 +146,11 @@ class Hook(BaseHook):
 
     def _register(self, module: object, method: str) -> None:
         if not isinstance(module, torch.nn.Module):
-            hint = " (for a loss function use record_tensor_value)" if method == "register_loss" else ""
+            hint = (
+                " (for a loss function use record_tensor_value)"
+                if method == "register_loss"
+                else ""
+            )
             raise InvalidTypeError(
                 f"{method} takes a torch.nn.Module, not {type(module).__name__}{hint}"
             )
@@ -149,8 +160,8 @@ class Hook(BaseHook):
     def record_tensor_value(self, tensor_name: str, tensor_value: torch.Tensor) -> None:
         """Record a value of the current step as ``<tensor_name>_output_<i>``, i counting the calls of the step.
 
-        It is kept when a collection that is being saved matches that name and is due: a name with ``loss`` in it belongs to
-        ``losses``.
+        It is kept when a collection that is being saved matches that name and is due: a name with
+        ``loss`` in it belongs to ``losses``.
 
         Parameters
         ----------
@@ -199,7 +210,7 @@ class Hook(BaseHook):
 
     @fenced
     def _on_root_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if not self._owns_process() or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():
             return
         if self._driver is None:
             self._driver = weakref.ref(module)
@@ -212,7 +223,7 @@ class Hook(BaseHook):
     @fenced
     def _on_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         session = self._engine
-        if not session.in_step or not self._owns_process() or torch.compiler.is_compiling():
+        if not session.in_step or torch.compiler.is_compiling():
             return
         entry = self._modules.find(module)
         if entry is None:
@@ -230,7 +241,7 @@ class Hook(BaseHook):
 
     @fenced
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if not self._owns_process() or not self._is_ours(optimizer):
+        if not self._is_ours(optimizer):
             return
         if not self._optimizer_seen:
             self._optimizer_seen = True
@@ -249,7 +260,7 @@ class Hook(BaseHook):
 
     @fenced
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if not self._owns_process() or not self._is_ours(optimizer) or not self._engine.in_step:
+        if not self._is_ours(optimizer) or not self._engine.in_step:
             return
         self._optimizer_stepped = True
         if self._ends_at_optimizer:
@@ -309,8 +320,6 @@ class Hook(BaseHook):
     @fenced
     def _record_value(self, name: str, value: torch.Tensor) -> None:
         session = self._engine
-        if not self._owns_process():
-            return
         self._before_late_record()
         index = self._value_indices.get(name, 0)
         self._value_indices[name] = index + 1
@@ -325,8 +334,6 @@ class Hook(BaseHook):
 
     @fenced
     def _save_tensor(self, name: str, value: torch.Tensor, collections: list[str]) -> None:
-        if not self._owns_process():
-            return
         self._before_late_record()
         keep_alive: list[torch.Tensor] = []
         item = make_item(self._engine.intern(name, collections), value, keep_alive)

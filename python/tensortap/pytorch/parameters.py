@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
 from tensortap import _core
@@ -55,7 +55,7 @@ class ParameterTable:
             if root is None:
                 continue
             for path, parameter in root.named_parameters():
-                if isinstance(parameter, UninitializedTensorMixin):
+                if is_lazy(parameter):
                     continue
                 name = f"{prefix}_{path}"
                 ids = self._ids.get(name)
@@ -114,7 +114,7 @@ class ParameterTable:
         return items
 
     def watch_accumulation(self, callback: Callable[[torch.Tensor, int], None]) -> None:
-        """Call back whenever autograd has accumulated into a gradient that is wanted, for loops without an optimizer."""
+        """Call back when autograd has accumulated into a wanted gradient: no optimizer says so."""
         for entry in self.entries:
             parameter, gradient_id = entry.parameter, entry.gradient_id
             if gradient_id is None or not parameter.requires_grad or id(parameter) in self._handles:
@@ -137,7 +137,9 @@ class _AccumulationCallback:
 
     __slots__ = ("_gradient_id", "_method")
 
-    def __init__(self, method: Callable[[torch.Tensor, int], None] | None, gradient_id: int) -> None:
+    def __init__(
+        self, method: Callable[[torch.Tensor, int], None] | None, gradient_id: int
+    ) -> None:
         self._method = weakref.WeakMethod(method) if method is not None else None
         self._gradient_id = gradient_id
 

@@ -13,10 +13,27 @@ from tensortap import _core
 #: (tensor id, address, dtype code, shape, strides in elements): what ``Session.record_batch`` takes.
 Item: TypeAlias = tuple[int, int, int, tuple[int, ...], tuple[int, ...]]
 
-_DTYPE_NAMES = (
-    "float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz "
-    "complex64 complex128 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool"
-).split()
+_DTYPE_NAMES = [
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "float8_e4m3fnuz",
+    "float8_e5m2fnuz",
+    "complex64",
+    "complex128",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "bool",
+]
 
 DTYPE_CODES: dict[torch.dtype, int] = {
     getattr(torch, name): _core.dtype_code(name) for name in _DTYPE_NAMES if hasattr(torch, name)
@@ -56,7 +73,7 @@ def _to_plain(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.layout is torch.sparse_coo:
         tensor = tensor.coalesce().values()
     elif tensor.layout is not torch.strided:
-        tensor = tensor.values()  # type: ignore[no-untyped-call]
+        tensor = tensor.values()
     return tensor.cpu().resolve_neg()
 
 

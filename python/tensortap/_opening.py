@@ -1,0 +1,122 @@
+"""From a hook's arguments to an open session of the engine."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensortap import _core
+from tensortap.collection import Collection, CollectionManager, flatten
+from tensortap.config import ReductionConfig, SaveConfig, SaveConfigMode
+from tensortap.rules import CustomRule, ask_rule, bind_rule, parse_rule
+from tensortap.trial import Trial
+
+
+@dataclass
+class Opening:
+    """What a hook opens its session with; the arguments of `BaseHook`, made whole."""
+
+    out_dir: str
+    framework: str
+    worker: str
+    default_collections: Mapping[str, tuple[Sequence[str], bool]]
+    include_collections: list[str]
+    save_config: SaveConfig
+    reduction_config: ReductionConfig
+    writes: bool
+    resume: bool
+    save_all: bool
+    include_regex: list[str] = field(default_factory=list)
+    rules: Sequence[Any] = ()
+    backpressure: str = "block"
+    queue_bytes: int = 64 << 20
+    compute_threads: int | None = None
+
+    def open(self) -> _core.Session:
+        """Open the run; the errors are those of `BaseHook`."""
+        parsed = [parse_rule(rule) for rule in self.rules]
+        session = _core.Session(
+            self.out_dir,
+            worker=self.worker,
+            framework=self.framework,
+            resume=self.resume,
+            dry_run=not self.writes,
+            save_config=self.save_config,
+            reduction_config=self.reduction_config,
+            include_collections=self.include_collections,
+            save_all=self.save_all,
+            collections=self._make_collections(),
+            compute_threads=_default_compute_threads()
+            if self.compute_threads is None
+            else self.compute_threads,
+            queue_bytes=self.queue_bytes,
+            backpressure=self.backpressure,
+            configuration_json=json.dumps(self._configuration()),
+            rules=[rule.to_core() for rule in parsed if not isinstance(rule, CustomRule)],
+        )
+        for rule in parsed:
+            if isinstance(rule, CustomRule):
+                _add_custom_rule(session, rule)
+        return session
+
+    def _make_collections(self) -> _core.CollectionSet:
+        core = _core.CollectionSet()
+        collections = CollectionManager(core)
+        for name, (patterns, keep_raw) in self.default_collections.items():
+            collection = Collection(name, include_regex=patterns)
+            if keep_raw:
+                collection.reduction_config = ReductionConfig(save_raw_tensor=True)
+            collections.add(collection)
+        if self.include_regex:
+            collections.get("default").include(self.include_regex)
+        for name in self.include_collections:
+            collections.get(name)
+        return core
+
+    def _configuration(self) -> dict[str, Any]:
+        """What run.json keeps of how the run was made."""
+        return {
+            "include_collections": self.include_collections,
+            "save_all": self.save_all,
+            "save_config": self.save_config.to_json_dict(),
+            "reduction_config": self.reduction_config.to_json_dict(),
+        }
+
+
+def included_names(
+    always: Sequence[str], asked: object, *, has_regex: bool, save_all: bool
+) -> list[str]:
+    """Names of the collections that are saved, each once: smdebug's rules."""
+    names = [*always, *flatten(asked if asked is not None else [])]
+    if has_regex:
+        names.append("default")
+    if save_all:
+        names.append("all")
+    return list(dict.fromkeys(names))
+
+
+def parse_save_config(
+    save_config: SaveConfig | SaveConfigMode | Mapping[Any, Any] | None,
+) -> SaveConfig:
+    """Read what a hook takes as save_config; None saves every 500 steps."""
+    return SaveConfig.parse(save_config) or SaveConfig()
+
+
+def _add_custom_rule(session: _core.Session, custom: CustomRule) -> None:
+    rule = bind_rule(custom, Trial._from_core(session.live_trial()))
+
+    def check(step: int, mode: int, mode_step: int) -> Any:
+        del mode, mode_step
+        return ask_rule(rule, step)
+
+    session.add_rule(rule.rule_name, check, list(custom.actions))
+
+
+def _default_compute_threads() -> int:
+    """Threads besides the caller: all processors but one, at most 3; the work is bound by memory."""
+    has_affinity = hasattr(os, "sched_getaffinity")
+    processors = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return max(0, min(3, processors - 1))

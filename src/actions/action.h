@@ -1,5 +1,5 @@
-// What happens when a rule fires. One file each in actions/builtin/; CMake generates the list. An action that fails is
-// logged and never harms the training.
+// What happens when a rule fires. One file each in actions/builtin/; CMake generates the list. An
+// action that fails is logged and never harms the training.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,8 @@
 
 namespace tensortap {
 
-// What an action may do to the process it runs in. Filled in by session/ (in the training) or by a program.
+// What an action may do to the process it runs in. Filled in by session/ (in the training) or by a
+// program.
 struct ActionContext {
   // Ends the training at this step's border. Empty outside a training.
   std::function<void(const Finding&)> request_stop;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -195,11 +196,23 @@ void hard(benchmark::State& state, Content content) {
   }
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(x.size() * 4));
 }
-BENCHMARK_CAPTURE(hard, tiny_gradients, Content::kTinyGradients)->Arg(0)->Arg(1);
-BENCHMARK_CAPTURE(hard, half_zeros, Content::kHalfZeros)->Arg(0)->Arg(1);
-BENCHMARK_CAPTURE(hard, half_infinite, Content::kHalfInfinite)->Arg(0)->Arg(1);
-BENCHMARK_CAPTURE(hard, offset, Content::kOffset)->Arg(0)->Arg(1);
-BENCHMARK_CAPTURE(hard, ones, Content::kOnes)->Arg(0)->Arg(1);
+BENCHMARK_CAPTURE(hard, tiny_gradients, Content::kTinyGradients)
+    ->Name("BM_statistics_hard/tiny_gradients")
+    ->Arg(0)
+    ->Arg(1);
+BENCHMARK_CAPTURE(hard, half_zeros, Content::kHalfZeros)
+    ->Name("BM_statistics_hard/half_zeros")
+    ->Arg(0)
+    ->Arg(1);
+BENCHMARK_CAPTURE(hard, half_infinite, Content::kHalfInfinite)
+    ->Name("BM_statistics_hard/half_infinite")
+    ->Arg(0)
+    ->Arg(1);
+BENCHMARK_CAPTURE(hard, offset, Content::kOffset)
+    ->Name("BM_statistics_hard/offset")
+    ->Arg(0)
+    ->Arg(1);
+BENCHMARK_CAPTURE(hard, ones, Content::kOnes)->Name("BM_statistics_hard/ones")->Arg(0)->Arg(1);
 
 // Targets and dtypes are known at run time only.
 [[maybe_unused]] const bool registered = [] {

@@ -78,6 +78,7 @@ TEST(Text, NearNamesPutsTheNearestFirst) {
 TEST(Text, NearNamesOfShortTexts) {
   EXPECT_EQ(near_names("x", Strings{"y", "max", "x_out"}), Strings{});
   EXPECT_EQ(near_names("mux", Strings{"max", "min"}), Strings{"max"});
+  EXPECT_EQ(near_names("chekc", Strings{"check", "show"}), Strings{"check"});
   EXPECT_EQ(near_names("", Strings{"max"}), Strings{});
 }
 

@@ -24,7 +24,7 @@ struct Finding {
 };
 
 // One JSON object on one line: the format of rules/<name>.jsonl, documented in
-// docs/trace-format.md.
+// docs/findings.md.
 std::string to_json(const Finding& finding);
 
 }  // namespace tensortap

@@ -77,7 +77,10 @@ class TraceReader final : public TraceSource {
                   fmt::format("the trace was written by a newer version of Tensortap: {}/{}", uri(),
                               worker->unsupported()));
     }
-    const bool has_segment = !storage_->list(trace::kTraceFolder).empty();
+    const std::vector<StorageEntry> entries = storage_->list(trace::kTraceFolder);
+    const bool has_segment = std::any_of(entries.begin(), entries.end(), [](const auto& entry) {
+      return trace::parse_segment_name(entry.name).has_value();
+    });
     if (!has_segment && !storage_->exists(kRunFile)) {
       throw Error(ErrorCode::kNotFound, fmt::format("there is no run here: {}", uri()));
     }

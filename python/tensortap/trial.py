@@ -62,10 +62,10 @@ def create_trial(
     CorruptTraceError, UnsupportedError
         There is something, but not one that can be read.
     """
-    if (path is None) == (out_dir is None):
-        raise InvalidArgumentError("create_trial takes the path of a run")
-    where = os.fspath(path if path is not None else out_dir)  # type: ignore[arg-type]
-    return Trial(where, name, range_steps=range_steps)
+    where = out_dir if path is None else path
+    if where is None or (path is not None and out_dir is not None):
+        raise InvalidArgumentError("create_trial takes the path of a run: path or out_dir")
+    return Trial(os.fspath(where), name, range_steps=range_steps)
 
 
 class Trial:

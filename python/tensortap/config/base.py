@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from typing import Any
 
 from tensortap.exceptions import InvalidArgumentError
 
 
-def to_int(name: str, value: object) -> int:
+def to_int(name: str, value: Any) -> int:
     """Take a whole number or the same as text; InvalidArgumentError otherwise."""
     if not isinstance(value, bool):
         try:
-            return operator.index(value)  # type: ignore[arg-type]  # NumPy's integers too
+            return operator.index(value)  # NumPy's integers too
         except TypeError:
             pass
         try:
-            number = float(value)  # type: ignore[arg-type]
+            number = float(value)
             if number == int(number):
                 return int(number)
         except (TypeError, ValueError, OverflowError):

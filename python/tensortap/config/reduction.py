@@ -134,8 +134,6 @@ class ReductionConfig(_core.ReductionConfig, Observable):
             return NotImplemented
         return self.to_json_dict() == other.to_json_dict()
 
-    __hash__ = None  # type: ignore[assignment]  # it can change
-
     def __repr__(self) -> str:
         return f"ReductionConfig({self.to_json_dict()})"
 

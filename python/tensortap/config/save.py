@@ -247,8 +247,6 @@ class SaveConfig(_core.SaveConfig, Observable):
             return NotImplemented
         return self.mode_save_configs == other.mode_save_configs
 
-    __hash__ = None  # type: ignore[assignment]  # it can change
-
     def __repr__(self) -> str:
         return f"SaveConfig({self.to_json_dict()})"
 

@@ -67,8 +67,8 @@ class Recorder {
   // matches.
   TensorId intern(std::string_view name, std::span<const std::string> collections = {});
   std::optional<TensorId> find(std::string_view name) const;
-  // Whether any collection that is being saved could ever want a tensor of this name, interned or not (so that a
-  // hook need not look at it). Holds until plan_version() changes.
+  // Whether any collection that is being saved could ever want a tensor of this name, interned or
+  // not (so that a hook need not look at it). Holds until plan_version() changes.
   bool is_included(std::string_view name) const;
   std::uint64_t plan_version() const;  // +1 for each invalidate_plan()
 

@@ -1,4 +1,5 @@
-// What a storage backend registers: one file in storage/backends/ defines one descriptor; CMake generates the list.
+// What a storage backend registers: one file in storage/backends/ defines one descriptor; CMake
+// generates the list.
 #pragma once
 
 #include <memory>
@@ -12,7 +13,8 @@ namespace tensortap {
 struct StorageDescriptor {
   std::string_view scheme;  // "file", "mem", "s3"
   std::string_view doc;
-  std::shared_ptr<Storage> (*open)(std::string_view uri);  // the whole URI, scheme included if it was given
+  // `uri` is whole, with the scheme if one was given.
+  std::shared_ptr<Storage> (*open)(std::string_view uri);
 };
 
 const std::vector<const StorageDescriptor*>& builtin_storages();

@@ -11,7 +11,7 @@ enum class Mode : std::uint8_t { kTrain = 1, kEval = 2, kPredict = 3, kGlobal = 
 
 inline constexpr int kModeCount = 4;
 
-std::string_view mode_name(Mode mode);  // "TRAIN", "EVAL", "PREDICT", "GLOBAL"
+std::string_view mode_name(Mode mode);                      // "TRAIN", "EVAL", "PREDICT", "GLOBAL"
 std::optional<Mode> mode_from_name(std::string_view name);  // any case
 std::optional<Mode> mode_from_code(std::uint8_t code_untrusted);
 

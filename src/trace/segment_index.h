@@ -40,7 +40,8 @@ class SegmentIndex {
   const std::vector<StepEntry>& steps() const { return steps_; }
   const IndexHead& head() const { return head_; }
   std::uint64_t index_offset() const { return index_offset_; }
-  // Whether every byte of the INDEX frame is as it was written; the other questions check what they read.
+  // Whether every byte of the INDEX frame is as it was written; the other questions check what they
+  // read.
   bool is_whole(WindowReader& reader) const;
   // Adds to `into`; false when damaged or contradicting.
   bool read_dictionary(WindowReader& reader, Dictionary& into) const;

@@ -1,6 +1,6 @@
-// One finished step of one worker, in memory: what capture/ fills, the writer puts on disk, the reader gives
-// back, and rules look at. A rule sees the same record whether the step just ended or was read from a run,
-// which is why the findings agree. Plain data; immutable once it is shared.
+// One finished step of one worker, in memory: what capture/ fills, the writer puts on disk, the
+// reader gives back, and rules look at. A rule sees the same record whether the step just ended or
+// was read from a run, which is why the findings agree. Plain data; immutable once it is shared.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,12 @@ using LayoutId = std::uint32_t;  // dense from 0, within one worker
 
 struct TensorInfo {
   std::string name;
-  std::vector<std::string> collections;  // that the tensor was found to belong to when it was first seen
+  // Those that the tensor was found to belong to when it was first seen.
+  std::vector<std::string> collections;
 };
 
-// What a tensor looked like at one step. Not a property of the name: batches end short, autocast changes dtypes.
+// What a tensor looked like at one step. Not a property of the name: batches end short, autocast
+// changes dtypes.
 struct Layout {
   DType dtype = DType::kFloat32;
   std::vector<std::int64_t> shape;
@@ -58,7 +60,7 @@ struct TextValue {
 };
 
 struct StepInfo {
-  std::int64_t step = 0;       // global step
+  std::int64_t step = 0;  // global step
   Mode mode = Mode::kGlobal;
   std::int64_t mode_step = 0;
   std::int64_t wall_time_ns = 0;  // when the step began, since the Unix epoch
@@ -68,19 +70,20 @@ struct StepInfo {
 
 struct StepRecord {
   StepInfo info;
-  // Definitions that this step is the first to use, so that a record can travel alone; ids continue the
-  // worker's dictionary.
+  // Definitions that this step is the first to use, so that a record can travel alone; ids continue
+  // the worker's dictionary.
   std::vector<TensorInfo> new_tensors;
   std::vector<Layout> new_layouts;
   std::vector<StatisticsRow> rows;  // at most one a tensor
   std::vector<RawTensor> raws;      // at most one a tensor
   std::vector<TextValue> texts;
 
-  void clear();                       // keeps the memory
-  std::size_t size_bytes() const;     // what it holds, for queues
+  void clear();                    // keeps the memory
+  std::size_t size_bytes() const;  // what it holds, for queues
 };
 
-// A one-element real tensor needs no raw copy: its value is in its statistics. Nothing for other rows.
+// A one-element real tensor needs no raw copy: its value is in its statistics. Nothing for other
+// rows.
 std::optional<double> single_value(const StatisticsRow& row);
 
 }  // namespace tensortap

@@ -1,6 +1,6 @@
-// Opens a native run for reading: sealed segments through their columnar index, the growing one frame by
-// frame, damaged ones as far as their checksums hold. Safe on hostile bytes: lengths are checked before use. Used by
-// trial/ and `tensortap verify`. Not thread-safe.
+// Opens a native run for reading: sealed segments through their columnar index, the growing one
+// frame by frame, damaged ones as far as their checksums hold. Safe on hostile bytes: lengths are
+// checked before use. Used by trial/ and `tensortap verify`. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 
 namespace tensortap {
 
-// Throws Error(kNotFound) when there is no run at the storage's root, Error(kUnsupported) for a newer major version.
+// Throws Error(kNotFound) when there is no run at the storage's root, Error(kUnsupported) for a
+// newer major version.
 std::shared_ptr<TraceSource> open_trace(std::shared_ptr<Storage> storage);
 
 // What `tensortap verify` prints: every frame of every segment is read and its checksum computed.
@@ -24,7 +25,8 @@ struct SegmentReport {
   std::uint64_t frame_count = 0;
   std::uint64_t step_count = 0;
   bool is_sealed = false;
-  // The file ends inside a frame, this long after the last whole one: also the last of the problems.
+  // The file ends inside a frame, this long after the last whole one: also the last of the
+  // problems.
   std::uint64_t torn_tail_bytes = 0;
   std::vector<SourceProblem> problems;
 };
@@ -35,8 +37,8 @@ struct VerifyReport {
 };
 VerifyReport verify_trace(const Storage& storage);
 
-// Where a resumed worker goes on: the dictionary so far, the last step of each mode, the next session and
-// segment numbers. Empty-handed (no steps) when the worker has written nothing.
+// Where a resumed worker goes on: the dictionary so far, the last step of each mode, the next
+// session and segment numbers. Empty-handed (no steps) when the worker has written nothing.
 struct ResumePoint {
   Dictionary dictionary;
   std::vector<StepInfo> last_steps;  // one a mode that occurred

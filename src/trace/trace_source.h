@@ -1,6 +1,7 @@
-// What a trial reads a run through: a run on disk, a live process, other people's formats (later). One
-// TraceSource is one run; inside it one WorkerSource a worker. Ordinals number the complete steps of a
-// worker in the order they were written; they never change, new ones are added by refresh(). Not thread-safe.
+// What a trial reads a run through: a run on disk, a live process, other people's formats (later).
+// One TraceSource is one run; inside it one WorkerSource a worker. Ordinals number the complete
+// steps of a worker in the order they were written; they never change, new ones are added by
+// refresh(). Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,7 @@ class WorkerSource {
   virtual ~WorkerSource() = default;
 
   virtual const std::string& name() const = 0;
-  virtual bool has_ended() const = 0;               // the worker said that nothing more will come
+  virtual bool has_ended() const = 0;  // the worker said that nothing more will come
   virtual const Dictionary& dictionary() const = 0;
   virtual std::span<const StepInfo> steps() const = 0;  // by ordinal; valid until refresh()
 

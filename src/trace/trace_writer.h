@@ -1,7 +1,8 @@
-// Puts the finished steps of one worker into trace/<worker>/<seq>.ttap: a queue bounded in bytes and one
-// writer thread, so that the training never waits for a disk (unless the queue is full and the policy says
-// wait). A disk that fails or fills drops steps, counts them, says so once, and recovers when it can. One producer
-// thread at a time; counters may be read from any thread. See docs/trace-format.md for the bytes.
+// Puts the finished steps of one worker into trace/<worker>/<seq>.ttap: a queue bounded in bytes
+// and one writer thread, so that the training never waits for a disk (unless the queue is full and
+// the policy says wait). A disk that fails or fills drops steps, counts them, says so once, and
+// recovers when it can. One producer thread at a time; counters may be read from any thread. See
+// docs/trace-format.md for the bytes.
 #pragma once
 
 #include <cstddef>
@@ -18,22 +19,22 @@ enum class Backpressure { kBlock, kDrop };
 
 struct TraceWriterOptions {
   std::string worker = "worker_0";
-  std::string run_id;                             // 32 hex digits, as in run.json
-  std::uint64_t segment_size_bytes = 64u << 20;   // seal when the frames reach this
+  std::string run_id;                                  // 32 hex digits, as in run.json
+  std::uint64_t segment_size_bytes = 64u << 20;        // seal when the frames reach this
   std::int64_t segment_duration_ns = 600'000'000'000;  // or when the segment is this old
   std::size_t queue_size_bytes = 64u << 20;
   Backpressure backpressure = Backpressure::kBlock;
-  bool compress_raw = false;                      // zstd; gains little on weights
-  std::uint32_t session = 0;                      // counts resumes; see StepInfo
-  std::string session_json = "{}";                // who writes: host, pid, versions; kept in the trace
-  Dictionary dictionary;                          // on resume: what the earlier sessions defined
+  bool compress_raw = false;        // zstd; gains little on weights
+  std::uint32_t session = 0;        // counts resumes; see StepInfo
+  std::string session_json = "{}";  // who writes: host, pid, versions; kept in the trace
+  Dictionary dictionary;            // on resume: what the earlier sessions defined
 };
 
 struct TraceWriterCounters {
   std::uint64_t written_steps = 0;
-  std::uint64_t dropped_steps = 0;   // by back-pressure or by failed writes
+  std::uint64_t dropped_steps = 0;  // by back-pressure or by failed writes
   std::uint64_t written_bytes = 0;
-  std::string last_error;            // "" when none
+  std::string last_error;  // "" when none
 };
 
 class TraceWriter {

@@ -15,7 +15,7 @@ constexpr std::size_t kMaxVarintBytes = 10;
 
 }  // namespace
 
-void ByteWriter::put_varint(std::uint64_t value) {
+void ByteBuffer::put_varint(std::uint64_t value) {
   std::array<std::uint8_t, kMaxVarintBytes> encoded;
   std::size_t count = 0;
   while (value >= kVarintMore) {
@@ -26,14 +26,9 @@ void ByteWriter::put_varint(std::uint64_t value) {
   append(encoded.data(), count);
 }
 
-void ByteWriter::put_string(std::string_view text) {
+void ByteBuffer::put_string(std::string_view text) {
   put_varint(text.size());
-  append(text.data(), text.size());
-}
-
-void ByteWriter::pad_to(std::size_t alignment_bytes) {
-  const std::size_t excess = out_.size() % alignment_bytes;
-  if (excess != 0) out_.resize(out_.size() + alignment_bytes - excess);
+  append(text);
 }
 
 bool ByteReader::get_varint(std::uint64_t& value) noexcept {

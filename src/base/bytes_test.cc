@@ -3,11 +3,14 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 namespace tensortap {
 namespace {
+
+using Bytes = std::vector<std::byte>;
 
 Bytes bytes_of(std::initializer_list<int> values) {
   Bytes bytes;
@@ -15,45 +18,44 @@ Bytes bytes_of(std::initializer_list<int> values) {
   return bytes;
 }
 
-TEST(ByteWriter, IsLittleEndian) {
-  Bytes out;
-  ByteWriter writer(out);
-  writer.put(std::uint32_t{0x01020304});
-  writer.put(std::int16_t{-2});
-  writer.put(1.0F);
-  EXPECT_EQ(out, bytes_of({4, 3, 2, 1, 0xFE, 0xFF, 0, 0, 0x80, 0x3F}));
+Bytes to_bytes(const ByteBuffer& buffer) { return {buffer.bytes().begin(), buffer.bytes().end()}; }
+
+TEST(ByteBuffer, IsLittleEndian) {
+  ByteBuffer out;
+  out.put(std::uint32_t{0x01020304});
+  out.put(std::int16_t{-2});
+  out.put(1.0F);
+  EXPECT_EQ(to_bytes(out), bytes_of({4, 3, 2, 1, 0xFE, 0xFF, 0, 0, 0x80, 0x3F}));
 }
 
-TEST(ByteWriter, VarintsAreLeb128) {
-  Bytes out;
-  ByteWriter writer(out);
-  writer.put_varint(0);
-  writer.put_varint(127);
-  writer.put_varint(128);
-  writer.put_varint(300);
-  EXPECT_EQ(out, bytes_of({0, 0x7F, 0x80, 0x01, 0xAC, 0x02}));
+TEST(ByteBuffer, VarintsAreLeb128) {
+  ByteBuffer out;
+  out.put_varint(0);
+  out.put_varint(127);
+  out.put_varint(128);
+  out.put_varint(300);
+  EXPECT_EQ(to_bytes(out), bytes_of({0, 0x7F, 0x80, 0x01, 0xAC, 0x02}));
   out.clear();
-  writer.put_varint(std::numeric_limits<std::uint64_t>::max());
-  EXPECT_EQ(out, bytes_of({0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x01}));
+  out.put_varint(std::numeric_limits<std::uint64_t>::max());
+  EXPECT_EQ(to_bytes(out), bytes_of({0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x01}));
 }
 
-TEST(ByteWriter, PadsWithZerosToTheAlignmentAndNoFurther) {
-  Bytes out = bytes_of({1, 2, 3});
-  ByteWriter writer(out);
-  writer.pad_to(8);
-  EXPECT_EQ(out, bytes_of({1, 2, 3, 0, 0, 0, 0, 0}));
-  writer.pad_to(8);
+TEST(ByteBuffer, PadsWithZerosToTheAlignmentAndNoFurther) {
+  ByteBuffer out;
+  out.append("\x01\x02\x03");
+  out.pad_to(8);
+  EXPECT_EQ(to_bytes(out), bytes_of({1, 2, 3, 0, 0, 0, 0, 0}));
+  out.pad_to(8);
   EXPECT_EQ(out.size(), 8U);
 }
 
 TEST(ByteReader, ReadsBackEveryVarintLength) {
-  Bytes out;
-  ByteWriter writer(out);
+  ByteBuffer out;
   for (int bit = 0; bit < 64; ++bit) {
-    writer.put_varint(std::uint64_t{1} << bit);
-    writer.put_varint((std::uint64_t{1} << bit) - 1);
+    out.put_varint(std::uint64_t{1} << bit);
+    out.put_varint((std::uint64_t{1} << bit) - 1);
   }
-  ByteReader reader(out);
+  ByteReader reader(out.bytes());
   std::uint64_t value = 0;
   for (int bit = 0; bit < 64; ++bit) {
     ASSERT_TRUE(reader.get_varint(value));
@@ -65,12 +67,11 @@ TEST(ByteReader, ReadsBackEveryVarintLength) {
 }
 
 TEST(ByteReader, ReadsStringsWithAnyBytes) {
-  Bytes out;
-  ByteWriter writer(out);
+  ByteBuffer out;
   const std::string text("a\0\xFF", 3);
-  writer.put_string(text);
-  writer.put_string("");
-  ByteReader reader(out);
+  out.put_string(text);
+  out.put_string("");
+  ByteReader reader(out.bytes());
   std::string_view read;
   ASSERT_TRUE(reader.get_string(read));
   EXPECT_EQ(read, text);

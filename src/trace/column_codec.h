@@ -9,7 +9,7 @@
 #include <cstring>
 #include <span>
 
-#include "trace/byte_buffer.h"
+#include "base/bytes.h"
 
 namespace tensortap::trace {
 

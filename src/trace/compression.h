@@ -7,7 +7,7 @@
 #include <memory>
 #include <span>
 
-#include "trace/byte_buffer.h"
+#include "base/bytes.h"
 
 namespace tensortap::trace {
 

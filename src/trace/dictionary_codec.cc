@@ -5,23 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/bytes.h"
-
 namespace tensortap::trace {
 namespace {
-
-void put_varint(ByteBuffer& out, std::uint64_t value) {
-  while (value >= 0x80) {
-    out.put(static_cast<std::uint8_t>(value | 0x80));
-    value >>= 7;
-  }
-  out.put(static_cast<std::uint8_t>(value));
-}
-
-void put_string(ByteBuffer& out, std::string_view text) {
-  put_varint(out, text.size());
-  out.append(text);
-}
 
 bool read_tensor(ByteReader& reader, TensorInfo& out) {
   std::string_view name;
@@ -82,16 +67,16 @@ void encode_dictionary(const Dictionary& dictionary, std::size_t first_tensor,
   out.put(static_cast<std::uint32_t>(dictionary.layouts.size() - first_layout));
   for (std::size_t id = first_tensor; id < dictionary.tensors.size(); ++id) {
     const TensorInfo& tensor = dictionary.tensors[id];
-    put_string(out, tensor.name);
-    put_varint(out, tensor.collections.size());
-    for (const std::string& collection : tensor.collections) put_string(out, collection);
+    out.put_string(tensor.name);
+    out.put_varint(tensor.collections.size());
+    for (const std::string& collection : tensor.collections) out.put_string(collection);
   }
   for (std::size_t id = first_layout; id < dictionary.layouts.size(); ++id) {
     const Layout& layout = dictionary.layouts[id];
     out.put(static_cast<std::uint8_t>(layout.dtype));
-    put_varint(out, layout.shape.size());
+    out.put_varint(layout.shape.size());
     for (const std::int64_t length : layout.shape) {
-      put_varint(out, static_cast<std::uint64_t>(length));
+      out.put_varint(static_cast<std::uint64_t>(length));
     }
   }
 }

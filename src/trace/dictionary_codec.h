@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <span>
 
-#include "trace/byte_buffer.h"
+#include "base/bytes.h"
 #include "trace/step_record.h"
 
 namespace tensortap::trace {

@@ -2,24 +2,10 @@
 
 #include <cstring>
 
+#include "base/bytes.h"
 #include "base/crc32c.h"
 
 namespace tensortap::trace {
-namespace {
-
-template <class T>
-void store(std::byte* out, std::size_t offset, T value) {
-  std::memcpy(out + offset, &value, sizeof value);
-}
-
-template <class T>
-T load(std::span<const std::byte> bytes, std::size_t offset) {
-  T value;
-  std::memcpy(&value, bytes.data() + offset, sizeof value);
-  return value;
-}
-
-}  // namespace
 
 void encode_segment_header(const SegmentHeader& header, std::byte* out) {
   std::memset(out, 0, kSegmentHeaderSize);
@@ -38,14 +24,14 @@ void encode_segment_header(const SegmentHeader& header, std::byte* out) {
 bool decode_segment_header(std::span<const std::byte> bytes, SegmentHeader& out) noexcept {
   if (bytes.size() < kSegmentHeaderSize) return false;
   if (std::memcmp(bytes.data(), kSegmentMagic.data(), kSegmentMagic.size()) != 0) return false;
-  if (load<std::uint32_t>(bytes, 60) != crc32c(bytes.first(60))) return false;
-  out.major = load<std::uint16_t>(bytes, 8);
-  out.minor = load<std::uint16_t>(bytes, 10);
+  if (load<std::uint32_t>(bytes.data(), 60) != crc32c(bytes.first(60))) return false;
+  out.major = load<std::uint16_t>(bytes.data(), 8);
+  out.minor = load<std::uint16_t>(bytes.data(), 10);
   std::memcpy(out.run_id.data(), bytes.data() + 16, out.run_id.size());
-  out.session = load<std::uint32_t>(bytes, 32);
-  out.sequence = load<std::uint32_t>(bytes, 36);
-  out.created_ns = load<std::int64_t>(bytes, 40);
-  out.features = load<std::uint64_t>(bytes, 48);
+  out.session = load<std::uint32_t>(bytes.data(), 32);
+  out.sequence = load<std::uint32_t>(bytes.data(), 36);
+  out.created_ns = load<std::int64_t>(bytes.data(), 40);
+  out.features = load<std::uint64_t>(bytes.data(), 48);
   return true;
 }
 
@@ -63,17 +49,17 @@ void encode_frame_header(const FrameHeader& header, std::byte* out) {
 bool decode_frame_header(std::span<const std::byte> bytes, std::uint64_t offset,
                          FrameHeader& out) noexcept {
   if (bytes.size() < kFrameHeaderSize) return false;
-  if (load<std::uint32_t>(bytes, 0) != kFrameMagic) return false;
-  if (load<std::uint64_t>(bytes, 16) != offset) return false;
-  if (load<std::uint32_t>(bytes, 28) != crc32c(bytes.first(28))) return false;
-  const auto payload_size = load<std::uint64_t>(bytes, 8);
+  if (load<std::uint32_t>(bytes.data(), 0) != kFrameMagic) return false;
+  if (load<std::uint64_t>(bytes.data(), 16) != offset) return false;
+  if (load<std::uint32_t>(bytes.data(), 28) != crc32c(bytes.first(28))) return false;
+  const auto payload_size = load<std::uint64_t>(bytes.data(), 8);
   if (payload_size > kMaxPayloadSize || offset > kMaxPayloadSize) return false;
-  out.type = load<std::uint8_t>(bytes, 4);
-  out.flags = load<std::uint8_t>(bytes, 5);
-  out.checked_units = load<std::uint16_t>(bytes, 6);
+  out.type = load<std::uint8_t>(bytes.data(), 4);
+  out.flags = load<std::uint8_t>(bytes.data(), 5);
+  out.checked_units = load<std::uint16_t>(bytes.data(), 6);
   out.payload_size = payload_size;
   out.offset = offset;
-  out.payload_crc = load<std::uint32_t>(bytes, 24);
+  out.payload_crc = load<std::uint32_t>(bytes.data(), 24);
   return true;
 }
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "trace/byte_buffer.h"
+#include "base/bytes.h"
 #include "trace/step_record.h"
 
 namespace tensortap::trace {

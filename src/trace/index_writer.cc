@@ -47,13 +47,13 @@ class IndexWriter {
 
  private:
   // The step with this ordinal; points into the reader's window.
-  StepView load(std::size_t ordinal, bool check) {
+  EncodedStep load(std::size_t ordinal, bool check) {
     const StepEntry& entry = steps_[ordinal];
     const auto size = static_cast<std::size_t>(entry.payload_size);
     const std::span<const std::byte> bytes =
         reader_.read(entry.frame_offset, kFrameHeaderSize + size);
     FrameHeader frame;
-    StepView view;
+    EncodedStep view;
     const bool whole = bytes.size() == kFrameHeaderSize + size &&
                        decode_frame_header(bytes, entry.frame_offset, frame) &&
                        (!check || crc32c(bytes.subspan(kFrameHeaderSize)) == frame.payload_crc) &&
@@ -71,7 +71,7 @@ class IndexWriter {
     rows_by_tensor_.assign(dictionary_.tensors.size(), 0);
     columns_by_tensor_.resize(dictionary_.tensors.size());
     for (std::uint32_t ordinal = 0; ordinal < steps_.size(); ++ordinal) {
-      const StepView view = load(ordinal, true);
+      const EncodedStep view = load(ordinal, true);
       view.tensors.visit(0, view.row_count, [&](std::size_t, auto tensor) {
         ++rows_by_tensor_.at(static_cast<std::size_t>(tensor));
       });
@@ -109,7 +109,7 @@ class IndexWriter {
   void gather(std::span<const std::uint8_t> codes) {
     next_row_ = first_row_;
     for (std::size_t ordinal = 0; ordinal < steps_.size(); ++ordinal) {
-      const StepView view = load(ordinal, false);
+      const EncodedStep view = load(ordinal, false);
       target_.resize(view.row_count);
       view.tensors.visit(0, view.row_count, [&](std::size_t row, auto tensor) {
         target_[row] = next_row_[static_cast<std::size_t>(tensor)]++;
@@ -120,7 +120,7 @@ class IndexWriter {
     }
   }
 
-  void gather_column(const StepView& view, std::uint8_t code, std::size_t ordinal,
+  void gather_column(const EncodedStep& view, std::uint8_t code, std::size_t ordinal,
                      std::uint64_t* out) {
     const auto take = [&](std::size_t row, auto value) {
       out[target_[row]] = std::bit_cast<std::uint64_t>(value);

@@ -158,11 +158,11 @@ void SegmentScan::take_dictionary(std::span<const std::byte> payload, std::uint6
 
 void SegmentScan::take_step(std::span<const std::byte> payload, const FrameHeader& frame) {
   if (!parse_step(payload, view_)) {
-    view_ = StepView{};
+    view_ = EncodedStep{};
     return report(frame.offset, "a step contradicts the format; it is left out");
   }
   if (!ids_are_valid(view_, dictionary_.tensors.size(), dictionary_.layouts.size(), seen_)) {
-    view_ = StepView{};
+    view_ = EncodedStep{};
     return report(frame.offset,
                   dictionary_lost_ ? "a step uses tensors whose definition was lost; it is left out"
                                    : "a step uses undefined tensors; it is left out");
@@ -171,7 +171,7 @@ void SegmentScan::take_step(std::span<const std::byte> payload, const FrameHeade
   steps_.push_back({view_.info, frame.offset, frame.payload_size});
 }
 
-void SegmentScan::note_tensors(const StepView& step) {
+void SegmentScan::note_tensors(const EncodedStep& step) {
   ordinals_.resize(dictionary_.tensors.size());
   const auto ordinal = static_cast<std::uint32_t>(steps_.size());
   const auto note = [&](std::uint64_t tensor) {
@@ -202,7 +202,7 @@ void SegmentScan::check_padding(WindowReader& reader, const FrameHeader& frame) 
 
 // The values that a step refers to; the payload of its frame may be gone from the reader after
 // this.
-void SegmentScan::check_entries(WindowReader& reader, const StepView& step,
+void SegmentScan::check_entries(WindowReader& reader, const EncodedStep& step,
                                 std::uint64_t file_end) {
   std::vector<RawEntry> raws;
   std::vector<TextEntry> texts;

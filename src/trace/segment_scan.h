@@ -62,8 +62,8 @@ class SegmentScan {
   void take_step(std::span<const std::byte> payload, const FrameHeader& frame);
   void check_payload(WindowReader& reader, const FrameHeader& frame);
   void check_padding(WindowReader& reader, const FrameHeader& frame);
-  void check_entries(WindowReader& reader, const StepView& step, std::uint64_t file_end);
-  void note_tensors(const StepView& step);
+  void check_entries(WindowReader& reader, const EncodedStep& step, std::uint64_t file_end);
+  void note_tensors(const EncodedStep& step);
   void report(std::uint64_t offset, std::string what);
 
   const std::string name_;
@@ -81,7 +81,7 @@ class SegmentScan {
   bool has_trailer_ = false;
   std::vector<SourceProblem> problems_;
   std::vector<bool> seen_;
-  StepView view_;
+  EncodedStep view_;
 };
 
 // Where a problem is: "trace/worker_0/00000000.ttap, byte 1234".

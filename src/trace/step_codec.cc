@@ -12,18 +12,6 @@
 namespace tensortap::trace {
 namespace {
 
-template <class T>
-void store(std::byte* out, std::size_t offset, T value) {
-  std::memcpy(out + offset, &value, sizeof value);
-}
-
-template <class T>
-T load(const std::byte* bytes, std::size_t offset) {
-  T value;
-  std::memcpy(&value, bytes + offset, sizeof value);
-  return value;
-}
-
 // Where the varying parts of the head go; the payload starts at `head`.
 struct StepCounts {
   std::uint32_t row_count = 0;
@@ -71,7 +59,7 @@ bool decode_head(ByteReader& reader, StepInfo& info, StepCounts& counts) noexcep
 
 // Puts one column where it belongs; unknown codes are skipped, known ones must be of the right
 // kind.
-bool place_column(std::uint8_t code, const ColumnView& column, StepView& out) noexcept {
+bool place_column(std::uint8_t code, const ColumnView& column, EncodedStep& out) noexcept {
   const bool integers = is_unsigned(column.encoding);
   if (code == kColumnTensor) {
     out.tensors = column;
@@ -87,7 +75,7 @@ bool place_column(std::uint8_t code, const ColumnView& column, StepView& out) no
 }
 
 bool parse_columns(std::span<const std::byte> bytes, std::uint32_t column_count,
-                   StepView& out) noexcept {
+                   EncodedStep& out) noexcept {
   ByteReader reader(bytes);
   for (std::uint32_t i = 0; i < column_count; ++i) {
     std::uint8_t code = 0;
@@ -116,7 +104,7 @@ void fill_missing(Statistics& statistics, std::uint8_t code) {
   }
 }
 
-void decode_statistics(const StepView& step, std::size_t first, std::span<StatisticsRow> rows) {
+void decode_statistics(const EncodedStep& step, std::size_t first, std::span<StatisticsRow> rows) {
   const std::size_t last = first + rows.size();
   step.tensors.visit(first, last, [&](std::size_t i, auto value) {
     rows[i - first].tensor = static_cast<TensorId>(value);
@@ -229,15 +217,15 @@ void StepEncoder::encode(const StepRecord& step, std::span<const RawEntry> raws,
   encode_head(step.info, counts, out.data() + start);
 }
 
-RawEntry StepView::raw(std::size_t index) const noexcept {
+RawEntry EncodedStep::raw(std::size_t index) const noexcept {
   return decode_raw_entry(raws.data() + index * kRawEntrySize);
 }
 
-TextEntry StepView::text(std::size_t index) const noexcept {
+TextEntry EncodedStep::text(std::size_t index) const noexcept {
   return decode_text_entry(texts.data() + index * kTextEntrySize);
 }
 
-std::size_t StepView::find_row(TensorId wanted) const noexcept {
+std::size_t EncodedStep::find_row(TensorId wanted) const noexcept {
   std::size_t found = row_count;
   tensors.visit(0, row_count, [&](std::size_t row, auto value) {
     if (static_cast<std::uint64_t>(value) == wanted) found = row;
@@ -245,8 +233,8 @@ std::size_t StepView::find_row(TensorId wanted) const noexcept {
   return found;
 }
 
-bool parse_step(std::span<const std::byte> payload, StepView& out) noexcept {
-  out = StepView{};
+bool parse_step(std::span<const std::byte> payload, EncodedStep& out) noexcept {
+  out = EncodedStep{};
   ByteReader reader(payload);
   StepCounts counts;
   if (!decode_head(reader, out.info, counts)) return false;
@@ -266,7 +254,7 @@ bool parse_step(std::span<const std::byte> payload, StepView& out) noexcept {
   return out.row_count == 1 || !is_constant(out.tensors.encoding);
 }
 
-bool ids_are_valid(const StepView& step, std::size_t tensor_count, std::size_t layout_count,
+bool ids_are_valid(const EncodedStep& step, std::size_t tensor_count, std::size_t layout_count,
                    std::vector<bool>& seen) {
   if (step.row_count > tensor_count) return false;
   seen.assign(tensor_count, false);
@@ -290,14 +278,14 @@ bool ids_are_valid(const StepView& step, std::size_t tensor_count, std::size_t l
   return valid;
 }
 
-bool decode_rows(const StepView& step, std::vector<StatisticsRow>& rows) {
+bool decode_rows(const EncodedStep& step, std::vector<StatisticsRow>& rows) {
   rows.resize(step.row_count);
   if (step.row_count == 0) return true;
   decode_statistics(step, 0, rows);
   return decode_histograms(step.histograms, rows);
 }
 
-bool decode_row(const StepView& step, std::size_t row, StatisticsRow& out) noexcept {
+bool decode_row(const EncodedStep& step, std::size_t row, StatisticsRow& out) noexcept {
   decode_statistics(step, row, std::span(&out, 1));
   return decode_histogram(step.histograms, step.row_count, row, out);
 }

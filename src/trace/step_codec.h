@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "trace/byte_buffer.h"
+#include "base/bytes.h"
 #include "trace/column_codec.h"
 #include "trace/step_record.h"
 
@@ -51,7 +51,7 @@ class StepEncoder {
 };
 
 // A parsed payload; points into it.
-struct StepView {
+struct EncodedStep {
   StepInfo info;
   std::uint32_t row_count = 0;
   std::uint32_t raw_count = 0;
@@ -73,16 +73,16 @@ struct StepView {
 };
 
 // False when the bytes are no step. The ids inside are not checked against a dictionary here.
-bool parse_step(std::span<const std::byte> payload, StepView& out) noexcept;
+bool parse_step(std::span<const std::byte> payload, EncodedStep& out) noexcept;
 
 // Ids below these, each tensor at most once among the rows. `seen` is scratch, reused by the
 // caller.
-bool ids_are_valid(const StepView& step, std::size_t tensor_count, std::size_t layout_count,
+bool ids_are_valid(const EncodedStep& step, std::size_t tensor_count, std::size_t layout_count,
                    std::vector<bool>& seen);
 
 // All rows, into memory that is reused. False when the histograms are damaged.
-bool decode_rows(const StepView& step, std::vector<StatisticsRow>& rows);
-bool decode_row(const StepView& step, std::size_t row, StatisticsRow& out) noexcept;
+bool decode_rows(const EncodedStep& step, std::vector<StatisticsRow>& rows);
+bool decode_row(const EncodedStep& step, std::size_t row, StatisticsRow& out) noexcept;
 
 // Sets one stored statistic; a missing column is 0 for counts and NaN otherwise.
 void set_statistic(Statistics& statistics, std::uint8_t code, std::uint64_t value) noexcept;

@@ -16,7 +16,7 @@ void set_missing(Statistics& statistics, std::uint8_t code) {
   }
 }
 
-bool has_tensor(const StepView& step, TensorId tensor) {
+bool has_tensor(const EncodedStep& step, TensorId tensor) {
   if (step.find_row(tensor) != step.row_count) return true;
   for (std::size_t i = 0; i < step.raw_count; ++i) {
     if (step.raw(i).tensor == tensor) return true;
@@ -59,7 +59,7 @@ bool WorkerReader::ordinals_in(const Segment& segment, TensorId tensor,
 std::vector<std::uint32_t> WorkerReader::ordinals_from_frames(const Segment& segment,
                                                               TensorId tensor) const {
   std::vector<std::uint32_t> out;
-  StepView step;
+  EncodedStep step;
   for (std::uint32_t local = 0; local < segment.step_count; ++local) {
     if (load({&segment, local}, step) && has_tensor(step, tensor)) out.push_back(local);
   }
@@ -123,7 +123,7 @@ void WorkerReader::read_from_frames(const Segment& segment, TensorId tensor, Sta
                                     SourceColumn& out) const {
   const std::vector<std::uint8_t> inputs = statistic_inputs(statistic);
   const auto read_one = [&](std::uint32_t local) {
-    StepView step;
+    EncodedStep step;
     if (!load({&segment, local}, step)) return;
     const std::size_t row = step.find_row(tensor);
     if (row == step.row_count) return;

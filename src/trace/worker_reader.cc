@@ -193,7 +193,7 @@ bool WorkerReader::use_file(const Segment& segment) const {
   return true;
 }
 
-bool WorkerReader::load(const Place& where, StepView& out) const {
+bool WorkerReader::load(const Place& where, EncodedStep& out) const {
   const Segment& segment = *where.segment;
   const std::vector<StepEntry>& entries = segment.entries();
   const StepEntry& entry = entries[where.local];
@@ -221,7 +221,7 @@ bool WorkerReader::load(const Place& where, StepView& out) const {
 
 std::optional<StatisticsRow> WorkerReader::read_row(TensorId tensor, std::uint32_t ordinal) const {
   const std::optional<Place> where = find(ordinal);
-  StepView step;
+  EncodedStep step;
   if (!where || !load(*where, step)) return std::nullopt;
   const std::size_t row = step.find_row(tensor);
   StatisticsRow out;
@@ -231,7 +231,7 @@ std::optional<StatisticsRow> WorkerReader::read_row(TensorId tensor, std::uint32
 
 std::optional<RawTensor> WorkerReader::read_raw(TensorId tensor, std::uint32_t ordinal) const {
   const std::optional<Place> where = find(ordinal);
-  StepView step;
+  EncodedStep step;
   if (!where || !load(*where, step)) return std::nullopt;
   for (std::size_t i = 0; i < step.raw_count; ++i) {
     const RawEntry entry = step.raw(i);
@@ -269,7 +269,7 @@ std::optional<BufferPool::Buffer> WorkerReader::load_raw(const Segment& segment,
 
 std::optional<std::string> WorkerReader::read_text(TensorId tensor, std::uint32_t ordinal) const {
   const std::optional<Place> where = find(ordinal);
-  StepView step;
+  EncodedStep step;
   if (!where || !load(*where, step)) return std::nullopt;
   for (std::size_t i = 0; i < step.text_count; ++i) {
     const TextEntry entry = step.text(i);
@@ -303,7 +303,7 @@ std::shared_ptr<const StepRecord> WorkerReader::read_step(std::uint32_t ordinal)
     return record;
   }
   record->info = steps_[ordinal];
-  StepView step;
+  EncodedStep step;
   if (!load(*where, step) || !decode_rows(step, record->rows)) {
     record->rows.clear();
     return record;

@@ -74,7 +74,7 @@ class WorkerReader final : public WorkerSource {
   std::optional<Place> find(std::uint32_t ordinal) const;
   bool use_file(const Segment& segment) const;
   // The step's frame, checked; points into the reader's window.
-  bool load(const Place& place, StepView& out) const;
+  bool load(const Place& place, EncodedStep& out) const;
   bool read_indexed(const Segment& segment, TensorId tensor, StatisticId statistic,
                     std::uint32_t first, std::uint32_t last, SourceColumn& out) const;
   void read_from_frames(const Segment& segment, TensorId tensor, StatisticId statistic,

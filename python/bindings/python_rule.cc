@@ -68,12 +68,9 @@ class PythonRule : public Rule {
   }
 
   Finding bare_finding(const StepView& step) const {
-    Finding finding;
+    Finding finding = finding_at(
+        step, "", step.workers.empty() ? std::string_view() : step.workers.front().worker);
     finding.rule = name_;
-    if (!step.workers.empty()) finding.worker = step.workers.front().worker;
-    finding.step = step.step;
-    finding.mode = step.mode;
-    finding.mode_step = step.mode_step;
     finding.message = fmt::format("{} fired at step {}", name_, step.step);
     return finding;
   }

@@ -124,28 +124,12 @@ void bind_report(nb::module_& module) {
       });
 }
 
-const char* type_name(ParameterType type) {
-  switch (type) {
-    case ParameterType::kBool:
-      return "bool";
-    case ParameterType::kInt:
-      return "int";
-    case ParameterType::kFloat:
-      return "float";
-    case ParameterType::kString:
-      return "str";
-    case ParameterType::kList:
-      return "list";
-  }
-  return "str";
-}
-
 nb::list parameter_list(std::span<const ParameterDescriptor> parameters) {
   nb::list rows;
   for (const ParameterDescriptor& parameter : parameters) {
     nb::dict row;
     row["name"] = text(parameter.name);
-    row["type"] = type_name(parameter.type);
+    row["type"] = text(parameter_type_name(parameter.type));
     row["default"] = text(parameter.default_value);
     row["doc"] = text(parameter.doc);
     rows.append(row);

@@ -89,6 +89,22 @@ bool is_identifier(std::string_view text) {
 
 }  // namespace
 
+std::string_view parameter_type_name(ParameterType type) {
+  switch (type) {
+    case ParameterType::kBool:
+      return "bool";
+    case ParameterType::kInt:
+      return "int";
+    case ParameterType::kFloat:
+      return "float";
+    case ParameterType::kString:
+      return "str";
+    case ParameterType::kList:
+      return "list";
+  }
+  return "";
+}
+
 Parameters::Parameters(std::string_view owner, std::span<const ParameterDescriptor> descriptors,
                        const std::map<std::string, std::string>& given) {
   for (const auto& [name, value] : given) {

@@ -13,6 +13,7 @@
 namespace tensortap {
 
 enum class ParameterType { kBool, kInt, kFloat, kString, kList };
+std::string_view parameter_type_name(ParameterType type);  // "bool", "int", "float", "str", "list"
 
 struct ParameterDescriptor {
   std::string_view name;

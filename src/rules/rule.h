@@ -5,16 +5,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/regex.h"
 #include "rules/finding.h"
 #include "rules/parameters.h"
 #include "trace/step_record.h"
@@ -38,40 +34,15 @@ struct StepView {
   std::span<const WorkerStep> workers;  // those that have the step
 };
 
+// A finding about a tensor at that step, to which the rule adds what it saw and what it means.
+Finding finding_at(const StepView& step, std::string_view tensor, std::string_view worker);
+
 // How much a rule has seen: silence must never look like health.
 struct Coverage {
   std::uint64_t checked_steps = 0;
   std::uint64_t matched_tensors = 0;  // distinct names
   std::uint64_t checked_tensor_steps = 0;
   std::uint64_t skipped_steps = 0;  // steps at which nothing matched
-};
-
-// Which tensors a rule looks at, by collection and regex (the union; both empty = all). Remembers
-// the answer for each worker's tensor id, so that asking is one lookup.
-class TensorSelector {
- public:
-  // Throws Error(kInvalidArgument) when a regex does not compile.
-  TensorSelector(std::vector<std::string> collections, std::vector<std::string> regexes);
-  bool selects(const WorkerStep& worker, TensorId tensor) {
-    if (worker.worker_index < known_.size()) {
-      const std::vector<signed char>& known = known_[worker.worker_index];
-      if (tensor < known.size() && known[tensor] != 0) return known[tensor] > 0;
-    }
-    return ask(worker, tensor);
-  }
-  std::uint64_t matched_tensors() const { return matched_.size(); }
-  // "collection gradients", for the message that nothing matched.
-  std::string description() const;
-  const std::vector<std::string>& collections() const { return collections_; }
-
- private:
-  bool ask(const WorkerStep& worker, TensorId tensor);
-  bool decide(const TensorInfo& info) const;
-  std::vector<std::string> collections_;
-  std::vector<Regex> regexes_;
-  std::vector<std::vector<signed char>>
-      known_;  // [worker_index][tensor]: -1 no, 1 yes, 0 not asked
-  std::map<std::string, int, std::less<>> matched_;
 };
 
 class Rule {

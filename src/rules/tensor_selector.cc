@@ -1,7 +1,8 @@
+#include "rules/tensor_selector.h"
+
 #include <algorithm>
 
 #include "base/text.h"
-#include "rules/rule.h"
 
 namespace tensortap {
 

@@ -13,22 +13,6 @@
 namespace tensortap {
 namespace {
 
-std::string_view type_name(ParameterType type) {
-  switch (type) {
-    case ParameterType::kBool:
-      return "bool";
-    case ParameterType::kInt:
-      return "int";
-    case ParameterType::kFloat:
-      return "float";
-    case ParameterType::kString:
-      return "string";
-    case ParameterType::kList:
-      return "list";
-  }
-  return "";
-}
-
 std::vector<ParameterDescriptor> parameters_of(const RuleDescriptor& rule) {
   std::vector<ParameterDescriptor> parameters(rule.parameters.begin(), rule.parameters.end());
   const auto common = common_rule_parameters();
@@ -45,7 +29,7 @@ void append_json(JsonWriter& json, const RuleDescriptor& rule) {
   json.key("parameters").begin_array();
   for (const ParameterDescriptor& parameter : parameters_of(rule)) {
     json.begin_object();
-    json.field("name", parameter.name).field("type", type_name(parameter.type));
+    json.field("name", parameter.name).field("type", parameter_type_name(parameter.type));
     json.field("default", parameter.default_value).field("doc", parameter.doc);
     json.end_object();
   }
@@ -77,7 +61,7 @@ void print_rule(const RuleDescriptor& rule) {
   table.add_column("default");
   table.add_column("meaning");
   for (const ParameterDescriptor& parameter : parameters_of(rule)) {
-    table.add_row({std::string(parameter.name), std::string(type_name(parameter.type)),
+    table.add_row({std::string(parameter.name), std::string(parameter_type_name(parameter.type)),
                    parameter.default_value.empty() ? "-" : std::string(parameter.default_value),
                    std::string(parameter.doc)});
   }

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "rules/registry.h"
+#include "rules/tensor_selector.h"
 #include "rules/worker_policy.h"
 
 namespace tensortap {
@@ -81,12 +82,7 @@ class ExplodingTensor : public Rule {
                           const StatisticsRow& row) {
     const Statistics& s = row.statistics;
     const std::uint64_t infinite = s.positive_inf_count + s.negative_inf_count;
-    Finding finding;
-    finding.tensor = worker.dictionary->tensors[row.tensor].name;
-    finding.worker = worker.worker;
-    finding.step = step.step;
-    finding.mode = step.mode;
-    finding.mode_step = step.mode_step;
+    Finding finding = finding_at(step, worker.dictionary->tensors[row.tensor].name, worker.worker);
     finding.statistic = s.nan_count != 0 ? "nan_count" : "inf_count";
     finding.observed = static_cast<double>(s.nan_count != 0 ? s.nan_count : infinite);
     finding.threshold = 0.0;

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "rules/registry.h"
+#include "rules/tensor_selector.h"
 #include "rules/worker_policy.h"
 
 namespace tensortap {
@@ -308,12 +309,8 @@ class LossNotDecreasing : public Rule {
 
   void judge(const Loss& loss, const StepView& view, const Point& now,
              const std::optional<Point>& older, std::vector<Finding>& findings) const {
-    Finding finding;
-    finding.tensor = loss.name;
-    finding.worker = loss.count == 1 ? loss.only_worker : std::string_view();
-    finding.step = view.step;
-    finding.mode = view.mode;
-    finding.mode_step = view.mode_step;
+    Finding finding =
+        finding_at(view, loss.name, loss.count == 1 ? loss.only_worker : std::string_view());
     if (!std::isfinite(now.value)) {
       finding.statistic = "mean";
       finding.observed = now.value;

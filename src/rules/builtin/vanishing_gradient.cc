@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include "rules/registry.h"
+#include "rules/tensor_selector.h"
 #include "rules/worker_policy.h"
 
 namespace tensortap {
@@ -128,12 +129,8 @@ class VanishingGradient : public Rule {
 
   Finding describe(const StepView& step, const Offender& offender) const {
     const WorkerStep& worker = step.workers[offender.worker];
-    Finding finding;
-    finding.tensor = worker.dictionary->tensors[offender.tensor].name;
-    finding.worker = worker.worker;
-    finding.step = step.step;
-    finding.mode = step.mode;
-    finding.mode_step = step.mode_step;
+    Finding finding =
+        finding_at(step, worker.dictionary->tensors[offender.tensor].name, worker.worker);
     finding.statistic = "abs_mean";
     finding.observed = offender.abs_mean;
     finding.threshold = threshold_;

@@ -319,6 +319,13 @@ void bind_record(nb::class_<PySession>& type) {
            nb::sig("def record_batch(self, items: collections.abc.Sequence[tuple[int, int, int, "
                    "tuple[int, ...], tuple[int, ...] | None]], /) -> None"),
            "The same for many: (id, data_ptr, dtype_code, shape, strides). `items`: list or tuple.")
+      .def(
+          "record_same",
+          [](const PySession& self, TensorId id, TensorId source) {
+            return self.recorder().record_same(id, source);
+          },
+          nb::arg("id"), nb::arg("source"),
+          "Unchanged memory that was recorded as `source` in this step. False: record it itself.")
       .def("record_raw", &record_raw, nb::arg("id"), nb::arg("data_ptr"), nb::arg("dtype_code"),
            nb::arg("shape"), nb::arg("strides").none(),
            nb::sig("def record_raw(self, id: int, data_ptr: int, dtype_code: int, shape: "

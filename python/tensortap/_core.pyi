@@ -608,6 +608,11 @@ class Session:
         The same for many: (id, data_ptr, dtype_code, shape, strides). `items`: list or tuple.
         """
 
+    def record_same(self, id: int, source: int) -> bool:
+        """
+        Unchanged memory that was recorded as `source` in this step. False: record it itself.
+        """
+
     def record_raw(
         self,
         id: int,

@@ -90,6 +90,9 @@ class Recorder {
   void record(TensorId tensor, const TensorView& view);
   // The same for many tensors, shared out over the threads.
   void record_batch(std::span<const RecordItem> items);
+  // For memory that was recorded as `source` in this step and has not changed since: one module's
+  // output is the next one's input. False when `tensor` is due but must be recorded on its own.
+  bool record_same(TensorId tensor, TensorId source);
   // Statistics that the framework computed (on a GPU).
   void record_statistics(TensorId tensor, const Layout& layout, const Statistics& statistics,
                          const Histogram* histogram = nullptr);

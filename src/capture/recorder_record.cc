@@ -127,6 +127,21 @@ void Recorder::record(TensorId tensor, const TensorView& view) {
   }
 }
 
+bool Recorder::record_same(TensorId tensor, TensorId source) {
+  State& state = *state_;
+  if (state.is_inert()) return true;
+  const std::lock_guard lock(state.mutex);
+  const State::Ticket ticket = state.admit(tensor);
+  state.check_tensor(source);
+  if (ticket.flags == 0) return true;
+  try {
+    return state.builder.put_same(tensor, source, (ticket.flags & StepPlan::kHistogram) != 0,
+                                  (ticket.flags & StepPlan::kRaw) != 0);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
 void Recorder::record_statistics(TensorId tensor, const Layout& layout,
                                  const Statistics& statistics, const Histogram* histogram) {
   State& state = *state_;

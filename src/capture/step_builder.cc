@@ -52,6 +52,24 @@ void StepBuilder::put_raw(RawTensor raw) {
   raws[place.raw] = std::move(raw);
 }
 
+bool StepBuilder::put_same(TensorId tensor, TensorId source, bool with_histogram, bool with_raw) {
+  if (record_ == nullptr || tensor == source) return false;
+  const Slot place = slot(source);
+  if (place.row == kNone) return false;
+  StatisticsRow row = record_->rows[place.row];
+  if (with_histogram && !row.has_histogram) return false;
+  if (with_raw && place.raw == kNone) return false;
+  row.tensor = tensor;
+  row.has_histogram = with_histogram;
+  put_row(row);
+  if (with_raw) {
+    RawTensor raw = record_->raws[place.raw];
+    raw.tensor = tensor;
+    put_raw(std::move(raw));
+  }
+  return true;
+}
+
 void StepBuilder::put_text(TensorId tensor, std::string_view text) {
   Slot& place = slot(tensor);
   std::vector<TextValue>& texts = record().texts;

@@ -24,6 +24,10 @@ class StepBuilder {
   void put_raw(RawTensor raw);
   void put_text(TensorId tensor, std::string_view text);
 
+  // Gives `tensor` what this step holds of `source`, as far as it is asked for. False, and nothing
+  // done, when the step holds less than that.
+  bool put_same(TensorId tensor, TensorId source, bool with_histogram, bool with_raw);
+
   // Whether this step holds a raw value of the tensor.
   bool has_raw(TensorId tensor) const;
   bool is_empty() const { return record_ == nullptr; }

@@ -55,6 +55,27 @@ TEST_F(StepBuilderTest, DropsTheRawValueOfARowThatIsReplaced) {
   }
 }
 
+TEST_F(StepBuilderTest, GivesATensorWhatAnotherHas) {
+  put_row(3, 7.0);
+  put_raw(3, 24);
+  put_row(4, 8.0);
+  EXPECT_TRUE(builder_.put_same(5, 3, false, true));
+  EXPECT_TRUE(builder_.put_same(6, 3, false, false));
+  EXPECT_FALSE(builder_.put_same(7, 4, false, true));  // no raw value to give
+  EXPECT_FALSE(builder_.put_same(7, 4, true, false));  // no histogram to give
+  EXPECT_FALSE(builder_.put_same(7, 9, false, false));
+  EXPECT_FALSE(builder_.put_same(3, 3, false, false));
+  const auto record = builder_.take();
+  ASSERT_EQ(record->rows.size(), 4u);
+  EXPECT_EQ(record->rows[2].tensor, 5u);
+  EXPECT_EQ(record->rows[2].statistics.mean, 7.0);
+  EXPECT_EQ(record->rows[3].tensor, 6u);
+  ASSERT_EQ(record->raws.size(), 2u);
+  EXPECT_EQ(record->raws[1].tensor, 5u);
+  EXPECT_EQ(record->raws[1].data.size_bytes, 24u);
+  EXPECT_FALSE(builder_.put_same(8, 3, false, false));  // of the step before
+}
+
 TEST_F(StepBuilderTest, ForgetsTheLastStep) {
   put_row(0, 1.0);
   put_raw(0, 8);

@@ -251,6 +251,9 @@ def test_save_all_records_inputs_and_outputs_of_every_module(tmp_path: Path) -> 
     np.testing.assert_array_equal(trial.tensor("0_output_0").value(0), expected)
     assert trial.tensor("0_output_0").value(0).min() < 0
     np.testing.assert_array_equal(trial.tensor("Sequential_output_0").value(0), hidden)
+    # One tensor under two names, until the in-place ReLU writes to it.
+    np.testing.assert_array_equal(trial.tensor("1_input_0").value(0), expected)
+    np.testing.assert_array_equal(trial.tensor("2_input_0").value(0), expected.clamp(min=0))
 
 
 def test_module_called_twice_counts_on(tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ from torch.utils.hooks import RemovableHandle
 from tensortap._fence import fenced
 from tensortap._hook import BaseHook
 from tensortap.exceptions import InvalidArgumentError, InvalidTypeError
+from tensortap.pytorch.border import StepBorder
 from tensortap.pytorch.modules import ModuleCallback, ModuleTable
 from tensortap.pytorch.parameters import ParameterTable
-from tensortap.pytorch.tensors import Item, iterate_tensors, make_item
+from tensortap.pytorch.tensors import Item, RecordedTensors, iterate_tensors, make_item
 
 
 class Hook(BaseHook):
@@ -91,17 +92,15 @@ class Hook(BaseHook):
             weakref.WeakKeyDictionary()
         )
         self._optimizer_seen = False
-        # Whether a step ends at the optimizer's step (so that a rule can stop the training there) or
-        # at the next forward pass, because the script does more after the optimizer's step. Learned
-        # in the first step.
-        self._ends_at_optimizer = False
-        self._is_border_known = False
-        self._optimizer_stepped = False
+        self._border = StepBorder()
         self._gradients_recorded = False
         self._value_indices: dict[str, int] = {}
+        self._recorded = RecordedTensors()
         self._plan_version = -1
         if self._session is not None:
-            self._modules = ModuleTable(self._session, ModuleCallback(self._on_forward))
+            self._modules = ModuleTable(
+                self._session, ModuleCallback(self._on_inputs), ModuleCallback(self._on_outputs)
+            )
             self._parameters = ParameterTable(self._session)
             before, after = (
                 ModuleCallback(self._before_optimizer),
@@ -123,7 +122,7 @@ class Hook(BaseHook):
         self._register(module, "register_module")
         if self._session is None:
             return
-        name = self._modules.add_root(module)
+        name = self._modules.add_root(module, is_watched=True)
         self._parameters.add_root(module, name)
         self._handles.append(
             module.register_forward_pre_hook(ModuleCallback(self._on_root_forward))
@@ -219,25 +218,21 @@ class Hook(BaseHook):
             if driver is None:
                 self._driver = weakref.ref(module)
             self._begin_step()
+        self._record_inputs(module, args)
 
     @fenced
-    def _on_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+    def _on_inputs(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if not torch.compiler.is_compiling():
+            self._record_inputs(module, args)
+
+    @fenced
+    def _on_outputs(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         session = self._engine
-        if not session.in_step or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or not session.in_step or not session.any_due:
             return
         entry = self._modules.find(module)
-        if entry is None:
-            return
-        items: list[Item] = []
-        keep_alive: list[torch.Tensor] = []
-        for tensor in iterate_tensors(args):
-            self._add_due(items, entry.input_id(session, entry.next_input), tensor, keep_alive)
-            entry.next_input += 1
-        for tensor in iterate_tensors(output):
-            self._add_due(items, entry.output_id(session, entry.next_output), tensor, keep_alive)
-            entry.next_output += 1
-        if items:
-            session.record_batch(items)
+        if entry is not None:
+            self._record((entry.take_output_id(session), t) for t in iterate_tensors(output))
 
     @fenced
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -246,11 +241,10 @@ class Hook(BaseHook):
         if not self._optimizer_seen:
             self._optimizer_seen = True
             self._parameters.stop_watching_accumulation()
+        self._border.see_more()  # when it is the second optimizer of the step
         session = self._engine
         if not session.in_step or not session.any_due:
             return
-        if self._optimizer_stepped:  # a second optimizer in one step
-            self._let_steps_end_at_forward()
         only = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         keep_alive: list[torch.Tensor] = []
         items = self._parameters.gradient_items(keep_alive, only=only)
@@ -262,8 +256,8 @@ class Hook(BaseHook):
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if not self._is_ours(optimizer) or not self._engine.in_step:
             return
-        self._optimizer_stepped = True
-        if self._ends_at_optimizer:
+        self._border.optimizer_stepped = True
+        if self._border.ends_at_optimizer:
             self._finish_step()
             self._raise_if_stopped()
 
@@ -273,29 +267,25 @@ class Hook(BaseHook):
         gradient = parameter.grad
         if gradient is None or not session.in_step or not session.is_due(gradient_id):
             return
-        items: list[Item] = []
-        keep_alive: list[torch.Tensor] = []
-        self._add_due(items, gradient_id, gradient, keep_alive)
-        if items:
-            session.record_batch(items)
+        self._record([(gradient_id, gradient)])
 
     # ---------------------------------------------------------------- steps
 
     def _begin_step(self) -> None:
         session = self._engine
-        if session.step >= 0 and not self._is_border_known and self._optimizer_stepped:
-            self._is_border_known = self._ends_at_optimizer = True
+        self._border.begin_step()
         self._finish_step()
         self._raise_if_stopped()
         if self._plan_version != session.plan_version:
             self._plan_version = session.plan_version
             self._modules.forget_ids()
             self._parameters.forget_ids()
-        self._optimizer_stepped = self._gradients_recorded = False
+        self._gradients_recorded = False
         if not session.begin_step():
             self._modules.disarm()
             return
         self._value_indices.clear()
+        self._recorded.clear()
         self._modules.begin_step()
         self._modules.arm()
         self._parameters.scan()
@@ -326,11 +316,7 @@ class Hook(BaseHook):
         full_name = f"{name}_output_{index}"
         if not session.in_step or not session.any_due or not session.is_included(full_name):
             return
-        items: list[Item] = []
-        keep_alive: list[torch.Tensor] = []
-        self._add_due(items, session.intern(full_name), value, keep_alive)
-        if items:
-            session.record_batch(items)
+        self._record([(session.intern(full_name), value)])
 
     @fenced
     def _save_tensor(self, name: str, value: torch.Tensor, collections: list[str]) -> None:
@@ -340,35 +326,43 @@ class Hook(BaseHook):
         if item is not None:
             self._engine.record_raw(*item)
 
-    def _add_due(
-        self,
-        items: list[Item],
-        tensor_id: int | None,
-        tensor: torch.Tensor,
-        keep_alive: list[torch.Tensor],
-    ) -> None:
-        if tensor_id is not None and self._engine.is_due(tensor_id):
+    def _record(self, tensors: Iterable[tuple[int | None, torch.Tensor]]) -> None:
+        """Record those of (id, tensor) that are due, in one call."""
+        items: list[Item] = []
+        keep_alive: list[torch.Tensor] = []
+        for tensor_id, tensor in tensors:
+            if tensor_id is None or not self._engine.is_due(tensor_id):
+                continue
+            source = self._recorded.find(tensor)
+            if source is not None and self._engine.record_same(tensor_id, source):
+                continue
             item = make_item(tensor_id, tensor, keep_alive)
             if item is not None:
                 items.append(item)
+                self._recorded.add(tensor, tensor_id)
+        if items:
+            self._engine.record_batch(items)
+
+    def _record_inputs(self, module: torch.nn.Module, args: Any) -> None:
+        session = self._engine
+        if not session.in_step or not session.any_due:
+            return
+        entry = self._modules.find(module)
+        if entry is not None:
+            self._record((entry.take_input_id(session), t) for t in iterate_tensors(args))
 
     def _before_mode_change(self) -> None:
         # The open step belongs to the old mode; a rule's stop waits for the next forward pass.
         self._finish_step()
 
     def _before_late_record(self) -> None:
-        if self._optimizer_stepped:
-            if not self._engine.in_step:
-                self._warn_once(
-                    "late",
-                    "something was recorded after the optimizer's step, when the step was over: it counts to the "
-                    "next step; from now on steps end at the next forward pass",
-                )
-            self._let_steps_end_at_forward()
-
-    def _let_steps_end_at_forward(self) -> None:
-        self._is_border_known = True
-        self._ends_at_optimizer = False
+        if self._border.optimizer_stepped and not self._engine.in_step:
+            self._warn_once(
+                "late",
+                "something was recorded after the optimizer's step, when the step was over: it counts to the "
+                "next step; from now on steps end at the next forward pass",
+            )
+        self._border.see_more()
 
     def _is_ours(self, optimizer: torch.optim.Optimizer) -> bool:
         known = self._optimizers.get(optimizer)

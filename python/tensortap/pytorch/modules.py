@@ -1,4 +1,4 @@
-"""Names of modules, and the forward hooks on those whose inputs or outputs are wanted.
+"""Names of modules, and the hooks on those whose inputs or outputs are wanted.
 
 Names live in a table keyed by module identity: nothing is written onto the user's modules but the hooks themselves,
 and those only while a step is due.
@@ -43,12 +43,23 @@ class ModuleCallback:
 class ModuleEntry:
     """What is known of one registered module."""
 
-    __slots__ = ("_inputs", "_outputs", "handle", "name", "next_input", "next_output", "reference")
+    __slots__ = (
+        "_inputs",
+        "_outputs",
+        "handles",
+        "is_watched",
+        "name",
+        "next_input",
+        "next_output",
+        "reference",
+    )
 
     def __init__(self, module: torch.nn.Module, name: str) -> None:
         self.reference = weakref.ref(module)
         self.name = name
-        self.handle: RemovableHandle | None = None
+        self.handles: list[RemovableHandle] = []
+        # Something else calls at each of its forward passes: it needs no hook for its inputs.
+        self.is_watched = False
         self._outputs: list[int | None] = []
         self._inputs: list[int | None] = []
         self.next_output = 0
@@ -58,19 +69,20 @@ class ModuleEntry:
         self._outputs.clear()
         self._inputs.clear()
 
-    def output_id(self, session: _core.Session, index: int) -> int | None:
-        """Id of the index-th output of this step; None when no saved collection wants it."""
-        return _indexed_id(session, self._outputs, f"{self.name}_output_", index)
+    def take_output_id(self, session: _core.Session) -> int | None:
+        """Id of the step's next output; None when no saved collection wants it."""
+        self.next_output += 1
+        return _indexed_id(session, self._outputs, f"{self.name}_output_", self.next_output - 1)
 
-    def input_id(self, session: _core.Session, index: int) -> int | None:
-        """Id of the index-th positional input of this step; None when no saved collection wants it."""
-        return _indexed_id(session, self._inputs, f"{self.name}_input_", index)
+    def take_input_id(self, session: _core.Session) -> int | None:
+        """Id of the step's next positional input; None when no saved collection wants it."""
+        self.next_input += 1
+        return _indexed_id(session, self._inputs, f"{self.name}_input_", self.next_input - 1)
 
-    def is_wanted(self, session: _core.Session) -> bool:
+    def is_wanted(self, session: _core.Session, kind: str) -> bool:
+        """Whether any ``input`` or ``output`` of the module is wanted at all."""
         return any(
-            session.is_included(f"{self.name}_{kind}_{index}")
-            for kind in ("output", "input")
-            for index in range(_PROBED_INDICES)
+            session.is_included(f"{self.name}_{kind}_{index}") for index in range(_PROBED_INDICES)
         )
 
 
@@ -84,17 +96,36 @@ def _indexed_id(
 
 
 class ModuleTable:
-    """All registered modules by identity, and their forward hooks."""
+    """All registered modules by identity, and their hooks.
 
-    def __init__(self, session: _core.Session, callback: ModuleCallback) -> None:
+    Inputs are looked at before the forward pass: an in-place module overwrites them.
+    """
+
+    def __init__(
+        self, session: _core.Session, before: ModuleCallback, after: ModuleCallback
+    ) -> None:
         self._session = session
-        self._callback = callback
+        self._before = before
+        self._after = after
         self._entries: dict[int, ModuleEntry] = {}
         self._root_names: set[str] = set()
         self._is_armed = False
 
-    def add_root(self, root: torch.nn.Module) -> str:
-        """Take in a module and its submodules. Gives the root's name: its class, made unique with a number."""
+    def add_root(self, root: torch.nn.Module, *, is_watched: bool = False) -> str:
+        """Take in a module and its submodules.
+
+        Parameters
+        ----------
+        root
+            The module; its name is its class, made unique with a number.
+        is_watched
+            Whether the caller will see to the root's inputs itself.
+
+        Returns
+        -------
+        str
+            The root's name.
+        """
         base = name = type(root).__name__
         number = 0
         while name in self._root_names:
@@ -103,6 +134,7 @@ class ModuleTable:
         self._root_names.add(name)
         for path, module in root.named_modules():
             self._entries.setdefault(id(module), ModuleEntry(module, path or name))
+        self._entries[id(root)].is_watched = is_watched
         self.disarm()
         return name
 
@@ -117,24 +149,28 @@ class ModuleTable:
             entry.next_input = 0
 
     def arm(self) -> None:
-        """Install forward hooks on the modules of which anything is wanted."""
+        """Install hooks on the modules of which anything is wanted."""
         if self._is_armed:
             return
         self._is_armed = True
         for entry in self._entries.values():
             module = entry.reference()
-            if module is not None and entry.handle is None and entry.is_wanted(self._session):
-                entry.handle = module.register_forward_hook(self._callback)
+            if module is None:
+                continue
+            if not entry.is_watched and entry.is_wanted(self._session, "input"):
+                entry.handles.append(module.register_forward_pre_hook(self._before))
+            if entry.is_wanted(self._session, "output"):
+                entry.handles.append(module.register_forward_hook(self._after))
 
     def disarm(self) -> None:
-        """Remove every forward hook."""
+        """Remove every hook."""
         if not self._is_armed:
             return
         self._is_armed = False
         for entry in self._entries.values():
-            if entry.handle is not None:
-                entry.handle.remove()
-                entry.handle = None
+            for handle in entry.handles:
+                handle.remove()
+            entry.handles.clear()
 
     def forget_ids(self) -> None:
         """Decide anew what is wanted: collections changed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -75,6 +76,34 @@ def _to_plain(tensor: torch.Tensor) -> torch.Tensor:
     elif tensor.layout is not torch.strided:
         tensor = tensor.values()
     return tensor.cpu().resolve_neg()
+
+
+class RecordedTensors:
+    """The tensor objects that this step has recorded: one module's output is the next one's input.
+
+    Holds none of them alive.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[torch.Tensor], int, int]] = {}
+
+    def clear(self) -> None:
+        """Start a step."""
+        self._known.clear()
+
+    def add(self, tensor: torch.Tensor, tensor_id: int) -> None:
+        """Remember that a tensor, as it is now, is recorded under an id."""
+        if not tensor.is_inference():  # those do not count their versions
+            self._known[id(tensor)] = (weakref.ref(tensor), tensor._version, tensor_id)
+
+    def find(self, tensor: torch.Tensor) -> int | None:
+        """Id under which the same tensor was recorded, unless somebody has written to it since."""
+        known = self._known.get(id(tensor))
+        if known is None:
+            return None
+        reference, version, tensor_id = known
+        is_same = reference() is tensor
+        return tensor_id if is_same and version == tensor._version else None
 
 
 def iterate_tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -316,49 +316,14 @@ TEST_F(RecorderRunTest, GoesOnRecordingWhenTheDiskIsFull) {
   EXPECT_THAT(read_steps(), ElementsAre(0, 1));
 }
 
-// A storage in which the small files cannot be written once `fails` is set.
-class NoSmallFiles : public Storage {
- public:
-  explicit NoSmallFiles(std::shared_ptr<Storage> inner) : inner_(std::move(inner)) {}
-  std::vector<StorageEntry> list(std::string_view prefix) const override {
-    return inner_->list(prefix);
-  }
-  std::unique_ptr<ReadableFile> open_for_read(std::string_view name) const override {
-    return inner_->open_for_read(name);
-  }
-  std::optional<std::string> get(std::string_view name) const override { return inner_->get(name); }
-  bool exists(std::string_view name) const override { return inner_->exists(name); }
-  std::unique_ptr<WritableFile> create(std::string_view name) override {
-    return inner_->create(name);
-  }
-  void put(std::string_view name, std::string_view content) override {
-    if (fails) throw Error(ErrorCode::kIo, "no space left on device: " + std::string(name));
-    inner_->put(name, content);
-  }
-  bool put_if_absent(std::string_view name, std::string_view content) override {
-    if (fails) throw Error(ErrorCode::kIo, "no space left on device: " + std::string(name));
-    return inner_->put_if_absent(name, content);
-  }
-  void append_line(std::string_view name, std::string_view line) override {
-    inner_->append_line(name, line);
-  }
-  void remove(std::string_view name) override { inner_->remove(name); }
-  const std::string& uri() const override { return inner_->uri(); }
-
-  bool fails = false;
-
- private:
-  std::shared_ptr<Storage> inner_;
-};
-
 TEST_F(RecorderRunTest, SurvivesThatItsSmallFilesCannotBeWritten) {
-  const auto storage = std::make_shared<NoSmallFiles>(storage_);
-  storage_ = storage;
-  storage->fails = true;
+  const auto faults = std::make_shared<StorageFaults>();
+  storage_ = make_faulty_storage(storage_, faults);
+  faults->refuse_put = true;
   EXPECT_THAT(error_of([&] { start(); }), HasSubstr("run.json"));
-  storage->fails = false;
+  faults->refuse_put = false;
   auto recorder = start();
-  storage->fails = true;
+  faults->refuse_put = true;
   record_steps(*recorder, 3);
   EXPECT_EQ(recorder->fault_count(), 1u);  // the collections, once and not every step
   EXPECT_THAT(error_of([&] { recorder->export_collections(); }), HasSubstr("collections"));

@@ -110,15 +110,6 @@ std::string plural(std::uint64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", with_separators(count), noun, count == 1 ? "" : "s");
 }
 
-std::string byte_size(std::uint64_t size_bytes) {
-  if (size_bytes < 1024) return plural(size_bytes, "byte");
-  static constexpr std::array kUnits = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double size = static_cast<double>(size_bytes) / 1024.0;
-  std::size_t unit = 0;
-  for (; size >= 1024.0; ++unit) size /= 1024.0;
-  return fmt::format("{:.1f} {}", size, kUnits[unit]);
-}
-
 std::size_t display_width(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0) != 0x80;

@@ -28,7 +28,6 @@ std::string short_number(double value);
 std::string exact_number(double value);
 std::string with_separators(std::uint64_t number);               // "1,234,567"
 std::string plural(std::uint64_t count, std::string_view noun);  // "1 step", "1,200 steps"
-std::string byte_size(std::uint64_t size_bytes);                 // "12.3 MiB"
 
 // Columns on a terminal, counted in code points.
 std::size_t display_width(std::string_view text);

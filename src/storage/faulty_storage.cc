@@ -63,14 +63,15 @@ class FaultyStorage final : public Storage {
   std::optional<std::string> get(std::string_view name) const override { return inner_->get(name); }
   bool exists(std::string_view name) const override { return inner_->exists(name); }
   std::unique_ptr<WritableFile> create(std::string_view name) override {
-    if (faults_->refuse_create.load()) {
-      faults_->failed_calls.fetch_add(1);
-      throw_io_error("cannot create", ENOSPC, name);
-    }
+    refuse_if(faults_->refuse_create, "cannot create", name);
     return std::make_unique<FaultyWritableFile>(inner_->create(name), faults_, std::string(name));
   }
-  void put(std::string_view name, std::string_view content) override { inner_->put(name, content); }
+  void put(std::string_view name, std::string_view content) override {
+    refuse_if(faults_->refuse_put, "cannot write", name);
+    inner_->put(name, content);
+  }
   bool put_if_absent(std::string_view name, std::string_view content) override {
+    refuse_if(faults_->refuse_put, "cannot write", name);
     return inner_->put_if_absent(name, content);
   }
   void append_line(std::string_view name, std::string_view line) override {
@@ -80,6 +81,12 @@ class FaultyStorage final : public Storage {
   const std::string& uri() const override { return inner_->uri(); }
 
  private:
+  void refuse_if(const std::atomic<bool>& refuses, std::string_view what, std::string_view name) {
+    if (!refuses.load()) return;
+    faults_->failed_calls.fetch_add(1);
+    throw_io_error(what, ENOSPC, name);
+  }
+
   std::shared_ptr<Storage> inner_;
   std::shared_ptr<StorageFaults> faults_;
 };

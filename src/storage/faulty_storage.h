@@ -16,6 +16,7 @@ struct StorageFaults {
   // throws.
   std::atomic<std::int64_t> room_bytes{INT64_MAX};
   std::atomic<bool> refuse_create{false};
+  std::atomic<bool> refuse_put{false};  // of whole small files
   std::atomic<std::int64_t> append_delay_ns{0};
   std::atomic<std::uint64_t> failed_calls{0};  // counted by the wrapper
 };

@@ -33,7 +33,7 @@ auto getter(T SaveConfigMode::*member) {
   return [member](const SaveConfigMode& self) { return self.*member; };
 }
 
-void bind_configuration(nb::module_& module) {
+void bind_save_config(nb::module_& module) {
   nb::class_<SaveConfigMode>(
       module, "SaveConfigMode",
       "When one mode is saved. An invalid value raises InvalidArgumentError and changes nothing.")
@@ -79,7 +79,9 @@ void bind_configuration(nb::module_& module) {
           },
           nb::arg("mode"), nb::arg("config").none())
       .def(nb::self == nb::self, nb::sig("def __eq__(self, arg: object, /) -> bool"));
+}
 
+void bind_reduction_config(nb::module_& module) {
   nb::class_<ReductionConfig>(
       module, "ReductionConfig",
       "Reductions are tokens: \"mean\", \"abs_mean\", \"l1_norm\", \"abs_l2_norm\".")
@@ -127,22 +129,8 @@ void change(const PyCollection& self, const Change& apply) {
   self.home->changed();
 }
 
-void bind_collection(nb::module_& module) {
-  nb::class_<PyCollection>(module, "Collection",
-                           "A handle on a collection: alone, or (once added to a CollectionSet) on "
-                           "the one in that set.\n\n"
-                           "Changes of a collection in a running session reach the next step.")
-      .def(
-          "__init__",
-          [](PyCollection* self, const std::string& name) {
-            auto home = std::make_shared<CollectionHome>();
-            home->set.get_or_create(name);
-            new (self) PyCollection{std::move(home), name};
-          },
-          nb::arg("name"))
-      .def(nb::init<const PyCollection&>(), nb::arg("source"),
-           "A second handle on the same collection.")
-      .def_prop_ro("name", [](const PyCollection& self) { return self.name; })
+void bind_membership(nb::class_<PyCollection>& type) {
+  type.def_prop_ro("name", [](const PyCollection& self) { return self.name; })
       .def(
           "include",
           [](const PyCollection& self, const std::string& regex) {
@@ -187,8 +175,11 @@ void bind_collection(nb::module_& module) {
           [](const PyCollection& self, const std::string& name) {
             return self.get().matches(name);
           },
-          nb::arg("tensor_name"))
-      .def_prop_rw(
+          nb::arg("tensor_name"));
+}
+
+void bind_settings(nb::class_<PyCollection>& type) {
+  type.def_prop_rw(
           "save_config", [](const PyCollection& self) { return self.get().save_config; },
           [](const PyCollection& self, const std::optional<SaveConfig>& config) {
             change(self, [&](Collection& collection) { collection.save_config = config; });
@@ -205,6 +196,26 @@ void bind_collection(nb::module_& module) {
           [](const PyCollection& self, bool value) {
             change(self, [&](Collection& collection) { collection.save_histogram = value; });
           });
+}
+
+void bind_collection(nb::module_& module) {
+  nb::class_<PyCollection> type(
+      module, "Collection",
+      "A handle on a collection: alone, or (once added to a CollectionSet) on "
+      "the one in that set.\n\n"
+      "Changes of a collection in a running session reach the next step.");
+  type.def(
+          "__init__",
+          [](PyCollection* self, const std::string& name) {
+            auto home = std::make_shared<CollectionHome>();
+            home->set.get_or_create(name);
+            new (self) PyCollection{std::move(home), name};
+          },
+          nb::arg("name"))
+      .def(nb::init<const PyCollection&>(), nb::arg("source"),
+           "A second handle on the same collection.");
+  bind_membership(type);
+  bind_settings(type);
 }
 
 void add_to_set(const PyCollectionSet& self, PyCollection& collection) {
@@ -291,7 +302,8 @@ Mode to_mode(int number) {
 }
 
 void bind_capture(nb::module_& module) {
-  bind_configuration(module);
+  bind_save_config(module);
+  bind_reduction_config(module);
   bind_collection(module);
   bind_collection_set(module);
 }

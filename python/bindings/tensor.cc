@@ -84,12 +84,17 @@ nb::list statistic_rows() {
   return rows;
 }
 
-void bind_statistics(nb::module_& module) {
-  nb::class_<PyStatistics> type(
-      module, "Statistics", nb::is_final(),
-      "All statistics of one tensor at one step: `s.abs_mean` or `s[\"abs_mean\"]`.\n\n"
-      "Values are over the finite elements (counts beside them); `numpy_value` gives what NumPy\n"
-      "would say for the whole tensor, where NaN and infinities propagate.");
+std::string statistics_repr(const PyStatistics& self) {
+  const Statistics& s = self.statistics;
+  return fmt::format(
+      "Statistics({}{}, min={:.6g}, max={:.6g}, mean={:.6g}, std={:.6g}, nan={}, "
+      "inf={})",
+      dtype_name(self.layout.dtype), nb::str(shape_tuple(self.layout.shape)).c_str(), s.min, s.max,
+      s.mean, std::sqrt(s.variance), s.nan_count, s.positive_inf_count + s.negative_inf_count);
+}
+
+// One property a row of the table.
+void bind_statistic_properties(nb::class_<PyStatistics>& type) {
   for (const StatisticDescriptor& row : statistic_table()) {
     const std::string name(row.name);
     const std::string doc = fmt::format("{} Unit: {}.", row.doc, row.unit);
@@ -108,6 +113,15 @@ void bind_statistics(nb::module_& module) {
           doc.c_str());
     }
   }
+}
+
+void bind_statistics(nb::module_& module) {
+  nb::class_<PyStatistics> type(
+      module, "Statistics", nb::is_final(),
+      "All statistics of one tensor at one step: `s.abs_mean` or `s[\"abs_mean\"]`.\n\n"
+      "Values are over the finite elements (counts beside them); `numpy_value` gives what NumPy\n"
+      "would say for the whole tensor, where NaN and infinities propagate.");
+  bind_statistic_properties(type);
   type.def_prop_ro(
           "dtype",
           [](const PyStatistics& self) { return std::string(dtype_name(self.layout.dtype)); })
@@ -149,15 +163,7 @@ void bind_statistics(nb::module_& module) {
             return values;
           },
           nb::sig("def to_dict(self) -> dict[str, float]"))
-      .def("__repr__", [](const PyStatistics& self) {
-        const Statistics& s = self.statistics;
-        return fmt::format(
-            "Statistics({}{}, min={:.6g}, max={:.6g}, mean={:.6g}, std={:.6g}, nan={}, "
-            "inf={})",
-            dtype_name(self.layout.dtype), nb::str(shape_tuple(self.layout.shape)).c_str(), s.min,
-            s.max, s.mean, std::sqrt(s.variance), s.nan_count,
-            s.positive_inf_count + s.negative_inf_count);
-      });
+      .def("__repr__", &statistics_repr);
 }
 
 // Owns `data` for as long as the array lives.

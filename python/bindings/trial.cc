@@ -158,7 +158,7 @@ void bind_tensor_queries(nb::class_<Trial>& type) {
                    "numpy.typing.NDArray[numpy.float64]]]"));
 }
 
-void bind_run_queries(nb::class_<Trial>& type) {
+void bind_run(nb::class_<Trial>& type) {
   type.def_static("open", &open_trial, nb::arg("uri"), nb::arg("first_step").none() = nb::none(),
                   nb::arg("last_step").none() = nb::none(),
                   "Global steps [first_step, last_step). RunNotFoundError when there is no run.")
@@ -166,15 +166,17 @@ void bind_run_queries(nb::class_<Trial>& type) {
       .def("refresh", &Trial::refresh, "True when there is anything new.")
       .def("has_ended", &Trial::has_ended)
       .def("run_json", [](Trial& self) { return self.source().run_json(); })
-      .def("problems",
-           [](Trial& self) {
-             std::vector<std::pair<std::string, std::string>> problems;
-             for (const SourceProblem& problem : self.source().problems()) {
-               problems.emplace_back(problem.where, problem.what);
-             }
-             return problems;
-           })
-      .def("tensor_names", &tensor_names, nb::arg("regexes") = std::vector<std::string>{},
+      .def("problems", [](Trial& self) {
+        std::vector<std::pair<std::string, std::string>> problems;
+        for (const SourceProblem& problem : self.source().problems()) {
+          problems.emplace_back(problem.where, problem.what);
+        }
+        return problems;
+      });
+}
+
+void bind_run_queries(nb::class_<Trial>& type) {
+  type.def("tensor_names", &tensor_names, nb::arg("regexes") = std::vector<std::string>{},
            nb::arg("collection").none() = nb::none(), nb::arg("step").none() = nb::none(),
            nb::arg("mode") = kGlobal)
       .def(
@@ -226,6 +228,7 @@ void bind_run_queries(nb::class_<Trial>& type) {
 void bind_trial(nb::module_& module) {
   bind_step_info(module);
   nb::class_<Trial> type(module, "Trial", "A run, opened for reading.");
+  bind_run(type);
   bind_run_queries(type);
   bind_tensor_queries(type);
 }

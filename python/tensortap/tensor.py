@@ -79,11 +79,8 @@ class Tensor:
         array of the tensor's shape and dtype, read-only
             bfloat16 and float8, which NumPy lacks, as float32, which holds their values exactly.
         """
-        core = self.trial._core
-        found = core.value(self.name, step_num, mode, self._worker(worker))
-        if found is None:
-            self.trial.maybe_refresh()
-            found = core.value(self.name, step_num, mode, self._worker(worker))
+        core, name = self.trial._core, self._worker(worker)
+        found = self.trial._ask(lambda: core.value(self.name, step_num, mode, name))
         if found is None:
             raise self._miss(step_num, mode, worker)
         return found
@@ -222,18 +219,12 @@ class Tensor:
             raise TensorUnavailableForStep(reduction, step, mode, True) from None
 
     def _row(self, step: int, mode: ModeKeys, worker: str | None) -> _core.Statistics | None:
-        row = self.trial._core.row(self.name, step, mode, self._worker(worker))
-        if row is None:
-            self.trial.maybe_refresh()
-            row = self.trial._core.row(self.name, step, mode, self._worker(worker))
-        return row
+        core, name = self.trial._core, self._worker(worker)
+        return self.trial._ask(lambda: core.row(self.name, step, mode, name))
 
     def _layout(self, step: int, mode: ModeKeys, worker: str | None) -> tuple[str, tuple[int, ...]]:
-        core = self.trial._core
-        found = core.layout(self.name, step, mode, self._worker(worker))
-        if found is None:
-            self.trial.maybe_refresh()
-            found = core.layout(self.name, step, mode, self._worker(worker))
+        core, name = self.trial._core, self._worker(worker)
+        found = self.trial._ask(lambda: core.layout(self.name, step, mode, name))
         if found is None:
             miss = self._miss(step, mode, worker)
             if isinstance(miss, TensorUnavailableForStep):

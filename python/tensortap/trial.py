@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tensortap import _core
 from tensortap.collection import Collection
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _GLOBAL = ModeKeys.GLOBAL
+
+T = TypeVar("T")
 
 
 def create_trial(
@@ -185,10 +187,7 @@ class Trial:
 
     def mode_modestep(self, global_step: int) -> tuple[ModeKeys | None, int | None]:
         """Give mode and mode step of a global step; (None, None) for an unknown one."""
-        info = self._core.step_info(global_step)
-        if info is None:
-            self.maybe_refresh()
-            info = self._core.step_info(global_step)
+        info = self._ask(lambda: self._core.step_info(global_step))
         return (None, None) if info is None else (ModeKeys(info.mode), info.mode_step)
 
     def mode(self, global_step: int) -> ModeKeys | None:
@@ -201,11 +200,7 @@ class Trial:
 
     def global_step(self, mode: ModeKeys, mode_step: int) -> int | None:
         """Give the global step of a step within a mode, None for an unknown one."""
-        step = self._core.global_step(mode, mode_step)
-        if step is None:
-            self.maybe_refresh()
-            step = self._core.global_step(mode, mode_step)
-        return step
+        return self._ask(lambda: self._core.global_step(mode, mode_step))
 
     def step_info(self, global_step: int) -> _core.StepInfo | None:
         """Give mode, mode step, times and session of a global step, None for an unknown one."""
@@ -361,6 +356,14 @@ class Trial:
     def predictions(self, step: int, mode: ModeKeys = _GLOBAL) -> list[NDArray[Any]]:
         """Give the values of the tensors called predictions... at a step."""
         return self._values_of(self.tensor_names(regex="predictions*"), step, mode)
+
+    def _ask(self, question: Callable[[], T | None]) -> T | None:
+        """Answer from what the trial has seen; where that is nothing, look for new steps first."""
+        found = question()
+        if found is None:
+            self.maybe_refresh()
+            found = question()
+        return found
 
     def _values_of(self, names: list[str], step: int, mode: ModeKeys) -> list[NDArray[Any]]:
         def suffix(name: str) -> tuple[int, str]:

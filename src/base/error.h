@@ -1,7 +1,7 @@
 // The one exception type of Tensortap. Thrown for "this cannot go on"; expected outcomes (end of
-// file, half a frame, not found) are values, never exceptions. Caught at five borders only: a hook
-// call, a Python binding, an HTTP handler, main, the top of a thread. Immutable, so safe to share
-// between threads.
+// file, half a frame, not found) are values, never exceptions. Caught at borders only: a hook call,
+// a Python binding, main, the top of a thread, the rule engine. Immutable, so safe to share between
+// threads.
 #pragma once
 
 #include <stdexcept>

@@ -73,11 +73,12 @@ class CollectionSet {
   // collections/<worker>.json, one object; docs/trace-format.md has the schema:
   //   {"version": 1, "collections": {NAME: {
   //     "include_regex": [string], "tensor_names": [string, sorted],
-  //     "save_config": null | {"TRAIN" | "EVAL" | "PREDICT" | "GLOBAL": null | {"save_interval":
-  //     int,
-  //       "start_step": int, "end_step": int | null, "save_steps": [int]}},
-  //     "reduction_config": null | {"save_raw_tensor": bool, "save_shape": bool, "reductions":
-  //     [string]}, "save_histogram": bool}}}
+  //     "save_config": null | {"TRAIN" | "EVAL" | "PREDICT" | "GLOBAL":
+  //       null | {"save_interval": int, "start_step": int, "end_step": int | null,
+  //               "save_steps": [int]}},
+  //     "reduction_config": null | {"save_raw_tensor": bool, "save_shape": bool,
+  //                                 "reductions": [string]},
+  //     "save_histogram": bool}}}
   // Reading: absent keys take their defaults, unknown ones are ignored, "reductions" may be one
   // comma-separated string, a wrong type is corruption.
   std::string to_json() const;

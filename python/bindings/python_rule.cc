@@ -68,8 +68,8 @@ class PythonRule : public Rule {
   }
 
   Finding bare_finding(const StepView& step) const {
-    Finding finding = finding_at(
-        step, "", step.workers.empty() ? std::string_view() : step.workers.front().worker);
+    // Of no worker, since the rule looks at all of them; it may name one.
+    Finding finding = finding_at(step, "", "");
     finding.rule = name_;
     finding.message = fmt::format("{} fired at step {}", name_, step.step);
     return finding;

@@ -61,6 +61,7 @@ def test_the_stop_comes_out_of_the_optimizer_once_the_border_is_known(tmp_path: 
         train()
     assert steps_done == [0, 1, 2]  # step 3 raised from optimizer.step()
     hook.close()
+    assert tensortap.check(tmp_path / "run", [FromStepThree])[0] == hook.findings()[0]
 
 
 def test_what_is_recorded_after_the_optimizer_stays_in_its_step(tmp_path: Path) -> None:

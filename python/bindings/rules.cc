@@ -14,6 +14,7 @@
 #include "actions/registry.h"
 #include "base/error.h"
 #include "bindings/bindings.h"
+#include "bindings/python_rule.h"
 #include "rules/engine.h"
 #include "rules/registry.h"
 
@@ -183,9 +184,13 @@ std::pair<std::string, std::map<std::string, std::string>> validate_rule(
 std::pair<std::vector<Finding>, std::vector<RuleReport>> check_trial(
     Trial& trial, const std::vector<RuleTuple>& rules, std::optional<std::int64_t> first_step,
     std::optional<std::int64_t> last_step, bool follow,
-    const std::optional<nb::callable>& on_finding) {
+    const std::optional<nb::callable>& on_finding,
+    const std::vector<std::pair<std::string, nb::callable>>& python_rules) {
   RuleEngine engine;
   for (const RuleSpec& spec : to_rule_specs(rules)) engine.add(spec);
+  for (const auto& [name, callable] : python_rules) {
+    engine.add(name, make_python_rule(name, callable));
+  }
   std::vector<Finding> findings;
   std::optional<nb::python_error> raised;
   engine.set_finding_handler([&](std::size_t, const Finding& finding) {
@@ -244,10 +249,14 @@ void bind_rules(nb::module_& module) {
   module.def("check_trial", &check_trial, nb::arg("trial"), nb::arg("rules"),
              nb::arg("first_step").none() = nb::none(), nb::arg("last_step").none() = nb::none(),
              nb::arg("follow") = false, nb::arg("on_finding").none() = nb::none(),
+             nb::arg("python_rules") = std::vector<std::pair<std::string, nb::callable>>{},
              nb::sig("def check_trial(trial: Trial, rules: collections.abc.Sequence[RuleSpec], "
                      "first_step: int | None = None, last_step: int | None = None, follow: bool = "
-                     "False, on_finding: collections.abc.Callable[[Finding], None] | None = None) "
-                     "-> tuple[list[Finding], list[RuleReport]]"));
+                     "False, on_finding: collections.abc.Callable[[Finding], None] | None = None, "
+                     "python_rules: collections.abc.Sequence[tuple[str, "
+                     "collections.abc.Callable[[int, int, int], typing.Any]]] = ()) "
+                     "-> tuple[list[Finding], list[RuleReport]]"),
+             "`python_rules`: name and callable, as Session.add_rule takes them.");
 }
 
 }  // namespace tensortap::bindings

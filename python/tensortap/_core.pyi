@@ -512,7 +512,9 @@ def check_trial(
     last_step: int | None = None,
     follow: bool = False,
     on_finding: Callable[[Finding], None] | None = None,
-) -> tuple[list[Finding], list[RuleReport]]: ...
+    python_rules: Sequence[tuple[str, Callable[[int, int, int], Any]]] = (),
+) -> tuple[list[Finding], list[RuleReport]]:
+    """`python_rules`: name and callable, as Session.add_rule takes them."""
 
 class Session:
     """

@@ -11,7 +11,7 @@ from typing import Any
 from tensortap import _core
 from tensortap.collection import Collection, CollectionManager, flatten
 from tensortap.config import ReductionConfig, SaveConfig, SaveConfigMode
-from tensortap.rules import CustomRule, ask_rule, bind_rule, parse_rule
+from tensortap.rules import CustomRule, bind_rule, make_checker, parse_rule
 from tensortap.trial import Trial
 
 
@@ -107,13 +107,8 @@ def parse_save_config(
 
 def _add_custom_rule(session: _core.Session, custom: CustomRule) -> None:
     rule = bind_rule(custom, Trial._from_core(session.live_trial()))
-
-    def check(step: int, mode: int, mode_step: int) -> Any:
-        del mode, mode_step
-        return ask_rule(rule, step)
-
     actions = list(dict.fromkeys([*custom.actions, *rule.actions]))
-    session.add_rule(rule.rule_name, check, actions)
+    session.add_rule(rule.rule_name, make_checker(rule), actions)
 
 
 def _default_compute_threads() -> int:

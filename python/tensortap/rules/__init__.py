@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from tensortap import _core
 from tensortap.actions import parse_actions
@@ -19,9 +18,9 @@ from tensortap.rules.builtin import RuleSpec, constructors, describe, names
 from tensortap.rules.custom import (
     CustomRule,
     Rule,
-    ask_rule,
     bind_rule,
     invoke_rule,
+    make_checker,
     no_refresh,
     refresh,
 )
@@ -32,11 +31,11 @@ __all__ = [
     "CustomRule",
     "Rule",
     "RuleSpec",
-    "ask_rule",
     "bind_rule",
     "check",
     "describe",
     "invoke_rule",
+    "make_checker",
     "names",
     "no_refresh",
     "parse_rule",
@@ -112,8 +111,8 @@ def check(
     Returns
     -------
     CheckResult
-        A list of `Finding`; its `reports` has the status of the built-in rules. A rule that matched no tensor is
-        logged as a warning: silence would look like health.
+        A list of `Finding`; its `reports` has the status of each rule. A rule that matched no tensor, or
+        that raised, is logged as a warning: silence would look like health.
 
     Raises
     ------
@@ -126,45 +125,18 @@ def check(
     trial = run if isinstance(run, Trial) else create_trial(run)
     trial.maybe_refresh()
     specs = [rule.to_core() for rule in parsed if isinstance(rule, RuleSpec)]
-    findings, reports = _core.check_trial(trial._core, specs, start_step, end_step)
+    custom = [bind_rule(rule, trial) for rule in parsed if isinstance(rule, CustomRule)]
+    findings, reports = _core.check_trial(
+        trial._core,
+        specs,
+        start_step,
+        end_step,
+        python_rules=[(rule.rule_name, make_checker(rule)) for rule in custom],
+    )
     for report in reports:
         if report.status in ("NoData", "Error"):
             _logger.warning("rule %s: %s", report.name, report.message)
-    for rule in parsed:
-        if isinstance(rule, CustomRule):
-            findings.extend(_check_custom(bind_rule(rule, trial), trial, start_step, end_step))
     return CheckResult(sorted(findings, key=lambda finding: finding.step), reports)
-
-
-def _check_custom(
-    rule: Rule, trial: Trial, start_step: int | None, end_step: int | None
-) -> Iterator[_core.Finding]:
-    for step in trial._core.steps():
-        if (start_step is not None and step < start_step) or (
-            end_step is not None and step >= end_step
-        ):
-            continue
-        answer = ask_rule(rule, step)
-        if not answer:
-            continue
-        for details in answer if isinstance(answer, (list, tuple)) else [answer]:
-            yield _to_finding(details, rule, step)
-
-
-def _to_finding(details: object, rule: Rule, step: int) -> _core.Finding:
-    if isinstance(details, _core.Finding):
-        details.rule = rule.rule_name
-        return details
-    mode, mode_step = rule.base_trial.mode_modestep(step)
-    values: dict[str, Any] = {
-        "message": f"{rule.rule_name} fired at step {step}",
-        "step": step,
-        "mode": 4 if mode is None else int(mode),
-        "mode_step": mode_step or 0,
-    }
-    if isinstance(details, Mapping):
-        values.update(details)
-    return _core.Finding(**{**values, "rule": rule.rule_name})
 
 
 def __getattr__(name: str) -> Callable[..., RuleSpec]:

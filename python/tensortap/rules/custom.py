@@ -190,15 +190,20 @@ def _refreshing(trials: Trial | Sequence[Trial], value: bool) -> Iterator[None]:
             trial.dynamic_refresh = was
 
 
-def ask_rule(rule: Rule, step: int) -> Any:
-    """What a bound custom rule says at a step; False where its tensors are not there."""
-    try:
-        return rule.evaluate(step)
-    except (TensorUnavailableForStep, StepUnavailable, TensorUnavailable) as error:
-        rule.logger.debug("%s at step %d: %s", rule.rule_name, step, error)
-        return False
-    except RuleEvaluationConditionMet:
-        return True
+def make_checker(rule: Rule) -> Callable[[int, int, int], Any]:
+    """Give the engine a bound custom rule: called as (step, mode, mode step), it answers for a step.
+
+    A tensor that is not there at the step means that there is nothing to find.
+    """
+
+    def check(step: int, mode: int, mode_step: int) -> Any:
+        del mode, mode_step
+        try:
+            return rule.evaluate(step)
+        except RuleEvaluationConditionMet:
+            return True
+
+    return check
 
 
 def _follow_steps(trial: Trial, start_step: int, end_step: int | None) -> Iterator[int]:

@@ -1,8 +1,9 @@
 """What the PyTorch hook costs a training.
 
 Each row runs one model in alternating blocks of steps, with a hook and without, and compares the
-medians of the step times. The first steps of a block are not counted: they pay for the block before
-(the writer thread, caches). Prints one JSON object: measurement -> number.
+median step time of a hooked block with those of its two neighbours. The first steps of a block are not
+counted: they pay for the block before (the writer thread, caches). Prints one JSON object:
+measurement -> number.
 
     python bench/capture_overhead.py [--only NAME ...] [--seconds 15]
 """
@@ -18,22 +19,27 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import models
 
-PARAMETERS = ("weights", "biases", "gradients", "losses")
+if TYPE_CHECKING:
+    from tensortap.pytorch import Hook
+
 NEVER = 1 << 40
 
 
-def open_hook(training: models.Training, out_dir: str, collections: tuple[str, ...], interval: int):
-    """Attach a hook that records statistics only."""
+def open_hook(training: models.Training, out_dir: str, interval: int = 1, **arguments: Any) -> Hook:
+    """Attach a hook that records statistics only, of weights, biases, gradients and losses."""
+    # Here, so that a process that measures memory without a hook is without Tensortap.
     from tensortap.pytorch import Hook, ReductionConfig, SaveConfig
 
     hook = Hook(
         out_dir,
         save_config=SaveConfig(save_interval=interval, start_step=0 if interval < NEVER else 1),
         reduction_config=ReductionConfig(),
-        include_collections=list(collections),
+        include_collections=["weights", "biases", "gradients", "losses"],
+        **arguments,
     )
     hook.register_module(training.model)
     hook.register_loss(training.criterion)
@@ -55,53 +61,55 @@ def time_steps(step: Callable[[], None], count: int, skip: int) -> list[float]:
 def compare(
     training: models.Training,
     seconds: float,
-    collections: tuple[str, ...] = PARAMETERS,
     interval: int = 1,
+    **hook_arguments: Any,
 ) -> tuple[float, float]:
-    """Median seconds of a step (without, with a hook)."""
-    probe = statistics.median(time_steps(training.step, 5, skip=5))
+    """Median seconds of a step without a hook, and the median of what a hook adds to it."""
+    step = training.step
+    # Short blocks: a disturbance of the machine should meet a hooked block and its neighbours alike.
     skip = 3
-    # Short blocks, so that a disturbance of the machine meets both sides.
-    count = max(4, min(200, int(seconds / 20 / probe) - skip))
-    plain: list[float] = []
-    hooked: list[float] = []
+    count = 4 if statistics.median(time_steps(step, 5, skip=5)) > 0.1 else 10
+    plain = [statistics.median(time_steps(step, count, skip))]
+    extra: list[float] = []
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(plain) < 3 * count:
+    while time.perf_counter() < end or len(extra) < 3:
         with (
             tempfile.TemporaryDirectory() as out_dir,
-            open_hook(training, f"{out_dir}/run", collections, interval) as hook,
+            open_hook(training, f"{out_dir}/run", interval, **hook_arguments) as hook,
         ):
-            hooked += time_steps(training.step, count, skip)
+            hooked = statistics.median(time_steps(step, count, skip))
             if hook.fault_count or hook.counters()["dropped_steps"] or hook.step < count:
                 raise RuntimeError(f"the hook did not record every step: {hook.counters()}")
-        plain += time_steps(training.step, count, skip)
-    return statistics.median(plain), statistics.median(hooked)
+        plain.append(statistics.median(time_steps(step, count, skip)))
+        # Against the blocks before and after, so that a machine that slows down does not count.
+        extra.append(hooked - (plain[-1] + plain[-2]) / 2)
+    return statistics.median(plain), statistics.median(extra)
 
 
 def idle(seconds: float) -> dict[str, float]:
     """Hook registered, nothing due: the cost depends on the number of modules, not their size."""
-    plain, hooked = compare(models.tiny_transformer(), seconds, interval=NEVER)
-    return {"idle_us": (hooked - plain) * 1e6}
+    _, extra = compare(models.tiny_transformer(), seconds, interval=NEVER)
+    return {"idle_us": extra * 1e6}
 
 
 def transformer(seconds: float) -> dict[str, float]:
     """Statistics of all weights and gradients at every step."""
-    plain, hooked = compare(models.transformer(), seconds)
-    return {"transformer_ratio": hooked / plain, "transformer_step_ms": plain * 1e3}
+    plain, extra = compare(models.transformer(), seconds)
+    return {"transformer_ratio": 1 + extra / plain, "transformer_step_ms": plain * 1e3}
 
 
 def outputs(seconds: float) -> dict[str, float]:
     """The same plus the outputs of all modules."""
-    plain, hooked = compare(models.transformer(), seconds, (*PARAMETERS, "all"))
-    return {"outputs_ratio": hooked / plain}
+    plain, extra = compare(models.transformer(), seconds, include_regex=r"_output_\d+$")
+    return {"outputs_ratio": 1 + extra / plain}
 
 
 def mlp(seconds: float) -> dict[str, float]:
-    """Extra time of a step in units of one kernel pass over the same bytes, by one thread."""
+    """Extra time of a step in kernel passes over the same bytes: one thread, with histogram."""
     from tensortap import _core
 
     training = models.mlp()
-    plain, hooked = compare(training, seconds)
+    plain, extra = compare(training, seconds)
     tensors = []
     for parameter in training.model.parameters():
         tensors += [parameter.detach(), parameter.grad]
@@ -110,12 +118,14 @@ def mlp(seconds: float) -> dict[str, float]:
     for _ in range(30):
         start = time.perf_counter()
         for tensor in tensors:
-            _core.compute_statistics(tensor.data_ptr(), float32, tuple(tensor.shape), None)
+            _core.compute_statistics(
+                tensor.data_ptr(), float32, tuple(tensor.shape), histogram=True
+            )
         passes.append(time.perf_counter() - start)
     kernel = statistics.median(passes)
     return {
-        "mlp_passes": (hooked - plain) / kernel,
-        "mlp_ratio": hooked / plain,
+        "mlp_passes": extra / kernel,
+        "mlp_ratio": 1 + extra / plain,
         "mlp_pass_ms": kernel * 1e3,
         "mlp_step_ms": plain * 1e3,
     }
@@ -123,12 +133,12 @@ def mlp(seconds: float) -> dict[str, float]:
 
 def cnn(seconds: float) -> dict[str, float]:
     """Weights, gradients and losses of a small CNN at every step."""
-    plain, hooked = compare(models.cnn(), seconds)
-    return {"cnn_ratio": hooked / plain, "cnn_step_ms": plain * 1e3}
+    plain, extra = compare(models.cnn(), seconds)
+    return {"cnn_ratio": 1 + extra / plain, "cnn_step_ms": plain * 1e3}
 
 
 def memory(seconds: float) -> dict[str, float]:
-    """Resident memory of a whole training process with a hook minus one without."""
+    """Resident memory of a whole training process with Tensortap minus one without."""
     del seconds
 
     def resident_mib(with_hook: str) -> float:
@@ -141,12 +151,12 @@ def memory(seconds: float) -> dict[str, float]:
 
 
 def print_resident(with_hook: bool) -> None:
-    """Train 40 steps of the transformer in this process, then print its resident memory in MiB."""
+    """Train 12 steps of the transformer in this process, then print its resident memory in MiB."""
     training = models.transformer()
     with tempfile.TemporaryDirectory() as out_dir:
         if with_hook:
-            hook = open_hook(training, f"{out_dir}/run", PARAMETERS, 1)
-        for _ in range(40):
+            hook = open_hook(training, f"{out_dir}/run")
+        for _ in range(12):
             training.step()
         status = Path("/proc/self/status").read_text()
         kib = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))

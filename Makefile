@@ -68,7 +68,7 @@ ctest:
 	@ctest --preset $(PRESET) --parallel $$(nproc)
 
 pytest:
-	@$(VENV)/bin/python -m pytest -q tests
+	@$(VENV)/bin/python -m pytest tests
 
 sanitize: setup  ## run the C++ tests under the address, undefined-behaviour and thread sanitizers
 	for preset in asan tsan; do \

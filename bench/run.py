@@ -1,7 +1,7 @@
 """Measures the budgets: runs the C++ benchmarks and capture_overhead.py, judges by budgets.json.
 
-Prints a table, writes bench/results.json, and exits 1 when a budget is missed. Ratios are taken
-within one run of one program; see docs/performance.md.
+Prints a table and writes bench/results.json. Ratios are taken within one run of one program; see
+docs/performance.md. A missed budget is no error unless --strict is given.
 
     python bench/run.py [--build-dir build/release] [--only PART-OF-A-NAME]
 """
@@ -116,6 +116,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build-dir", type=Path, default=HERE.parent / "build" / "release")
     parser.add_argument("--only", default="", help="budgets with this in their name")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 when one is missed")
     parser.add_argument("--output", type=Path, default=HERE / "results.json")
     arguments = parser.parse_args()
 
@@ -129,7 +130,9 @@ def main() -> int:
     results = [judge(budget, value_of(budget, benchmarks, capture)) for budget in budgets]
     print_table(budgets, results)
     arguments.output.write_text(json.dumps(results, indent=1) + "\n")
-    return 0 if all(result["pass"] is not False for result in results) else 1
+    missed = sum(result["pass"] is False for result in results)
+    print(f"\n{missed} of {len(results)} budgets missed")
+    return 1 if missed and arguments.strict else 0
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ double plain_write_seconds(const std::string& path, const std::vector<RawTensor>
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   for (std::size_t step = 0; step < kRawSteps; ++step) {
     for (const RawTensor& raw : raws) {
-      const ssize_t written = ::write(fd, raw.data.data.get(), raw.data.size_bytes);
+      ssize_t written = ::write(fd, raw.data.data.get(), raw.data.size_bytes);
       benchmark::DoNotOptimize(written);
     }
   }

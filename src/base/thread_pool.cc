@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <pthread.h>
 #include <sched.h>
@@ -9,6 +10,8 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 #include <vector>
+
+#include <dlfcn.h>
 
 #include "base/clock.h"
 
@@ -49,6 +52,16 @@ constexpr std::uint32_t kNextJob = 0x2000;
 
 std::uint32_t job_number(std::uint32_t gate) { return gate / kNextJob; }
 
+// How compiled code starts a parallel region; every OpenMP runtime on Linux offers it. Called with
+// 0 threads it takes the team that the host has.
+using OpenMpParallel = void (*)(void (*)(void*), void*, unsigned thread_count, unsigned flags);
+
+OpenMpParallel find_host_openmp() {
+  return std::bit_cast<OpenMpParallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+}
+
+bool is_main_thread() { return ::gettid() == ::getpid(); }
+
 }  // namespace
 
 // A job is open while the caller works on it. A worker may join an open job, and only such workers
@@ -58,6 +71,7 @@ struct ThreadPool::State {
   std::vector<pthread_t> threads;
   const pid_t owner_pid = ::getpid();
   const bool may_spin = available_processors() > 1;
+  OpenMpParallel host_parallel = nullptr;
   std::atomic<bool> stops = false;
   std::atomic<bool> is_busy = false;
   alignas(64) std::atomic<std::uint32_t> gate = 0;
@@ -135,6 +149,13 @@ struct ThreadPool::State {
     wait_until_empty();
   }
 
+  void run_on_host(std::size_t job_count, const std::function<void(std::size_t)>& job) noexcept {
+    body = &job;
+    count = job_count;
+    next.store(0, std::memory_order_relaxed);
+    host_parallel([](void* self) { static_cast<State*>(self)->work(); }, this, 0, 0);
+  }
+
   void start(std::size_t thread_count) {
     // Signals belong to the program that hosts us, so the workers inherit a mask that blocks them
     // all.
@@ -165,7 +186,9 @@ struct ThreadPool::State {
   }
 };
 
-ThreadPool::ThreadPool(std::size_t thread_count) : state_(std::make_unique<State>()) {
+ThreadPool::ThreadPool(std::size_t thread_count, Helpers helpers)
+    : state_(std::make_unique<State>()) {
+  if (helpers == Helpers::kHostOpenMp) state_->host_parallel = find_host_openmp();
   state_->start(std::min<std::size_t>(thread_count, kInsideMask));
 }
 
@@ -183,7 +206,11 @@ void ThreadPool::parallel_for(std::size_t count,
     for (std::size_t i = 0; i < count; ++i) body(i);
     return;
   }
-  state.run(count, body);
+  if (state.host_parallel != nullptr && is_main_thread()) {
+    state.run_on_host(count, body);
+  } else {
+    state.run(count, body);
+  }
   state.is_busy.store(false, std::memory_order_release);
 }
 

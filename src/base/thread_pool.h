@@ -12,8 +12,15 @@ namespace tensortap {
 
 class ThreadPool {
  public:
-  // Threads besides the caller; 0 = everything on the caller.
-  explicit ThreadPool(std::size_t thread_count);
+  // Whose threads do the work. PyTorch's OpenMP threads go on spinning after each of its own
+  // parallel regions, on the very cores that threads of ours would need; kHostOpenMp lets them do
+  // our work instead, where an OpenMP runtime is loaded and the caller is the process's main
+  // thread.
+  enum class Helpers { kOwn, kHostOpenMp };
+
+  // Threads besides the caller; 0 = everything on the caller. A borrowed team has the size that its
+  // host gave it.
+  explicit ThreadPool(std::size_t thread_count, Helpers helpers = Helpers::kOwn);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

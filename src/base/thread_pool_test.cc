@@ -1,6 +1,7 @@
 #include "base/thread_pool.h"
 
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <memory>
 #include <sched.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 namespace tensortap {
@@ -47,6 +49,33 @@ TEST(ThreadPool, WorksOnSeveralThreadsAtOnce) {
   });
   EXPECT_EQ(inside.load(), 3);
 }
+
+#ifndef __SANITIZE_THREAD__  // which cannot see how libgomp synchronises
+
+TEST(ThreadPool, BorrowsTheThreadsOfAnOpenMpRuntime) {
+  // As PyTorch brings it: visible to everybody. Stays loaded.
+  void* const runtime = dlopen("libgomp.so.1", RTLD_NOW | RTLD_GLOBAL);
+  ASSERT_NE(runtime, nullptr) << dlerror();
+  using SetThreads = void (*)(int);
+  std::bit_cast<SetThreads>(dlsym(runtime, "omp_set_num_threads"))(3);
+  // One thread of its own and the caller could never be three.
+  ThreadPool pool(1, ThreadPool::Helpers::kHostOpenMp);
+  std::atomic<int> inside = 0;
+  pool.parallel_for(3, [&](std::size_t) {
+    inside.fetch_add(1);
+    while (inside.load() < 3) std::this_thread::yield();
+  });
+  EXPECT_EQ(inside.load(), 3);
+  std::vector<std::size_t> squares(1'000);
+  pool.parallel_for(squares.size(), [&](std::size_t i) { squares[i] = i * i; });
+  for (std::size_t i = 0; i < squares.size(); ++i) ASSERT_EQ(squares[i], i * i);
+  // Not the main thread: the pool's own threads do it.
+  std::atomic<int> calls = 0;
+  std::thread([&] { pool.parallel_for(100, [&](std::size_t) { calls.fetch_add(1); }); }).join();
+  EXPECT_EQ(calls.load(), 100);
+}
+
+#endif
 
 TEST(ThreadPool, WorkersWakeUpAfterSleeping) {
   ThreadPool pool(1);

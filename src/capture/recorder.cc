@@ -52,7 +52,10 @@ Recorder::State::State(RecorderOptions given, CollectionSet given_collections)
   options.save_config.validate();
   complete_collections(planner_defaults(options), collections);
   validate_run_request(run_request(options));
-  if (options.compute_threads > 0) threads = std::make_unique<ThreadPool>(options.compute_threads);
+  if (options.compute_threads > 0) {
+    threads =
+        std::make_unique<ThreadPool>(options.compute_threads, ThreadPool::Helpers::kHostOpenMp);
+  }
   storage = options.storage ? options.storage : open_storage(options.out_dir);
 }
 

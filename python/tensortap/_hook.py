@@ -24,6 +24,7 @@ from tensortap.exceptions import (
     StopTraining,
     TensortapError,
 )
+from tensortap.json_config import read_config
 from tensortap.modes import ModeKeys
 from tensortap.summary import summarize
 
@@ -121,6 +122,37 @@ class BaseHook:
         self._collections = CollectionManager(self._session)
         self._active = True
         atexit.register(_close_at_exit, weakref.ref(self))
+
+    @classmethod
+    def create_from_json_file(
+        cls: type[H], json_file_path: str | os.PathLike[str] | None = None
+    ) -> H:
+        """Make a hook from a configuration file, as SageMaker writes it (``debughookconfig.json``).
+
+        Parameters
+        ----------
+        json_file_path
+            None: the file that ``TENSORTAP_CONFIG_FILE_PATH`` or ``SMDEBUG_CONFIG_FILE_PATH`` names,
+            else ``/opt/ml/input/config/debughookconfig.json``.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such file.
+        InvalidArgumentError
+            The file is not JSON, or has an unknown parameter or a wrong value.
+        """
+        configuration = read_config(json_file_path)
+        hook = cls(**configuration.arguments)
+        if hook._session is not None:
+            for collection in configuration.collections:
+                own = hook.get_collection(collection.name)
+                own.include(collection.include_regex)
+                own.save_config = collection.save_config
+                own.save_histogram = collection.save_histogram
+                if collection.reduction_config is not None:
+                    own.reduction_config = collection.reduction_config
+        return hook
 
     def _worker_identity(self) -> tuple[str, bool]:
         """Name of this worker and whether it is the chief."""

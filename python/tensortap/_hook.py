@@ -76,7 +76,7 @@ class BaseHook:
         queue_bytes: int = 64 << 20,
         compute_threads: int | None = None,
     ) -> None:
-        self._active = False
+        self.is_active = False
         if export_tensorboard or tensorboard_dir is not None:
             raise InvalidArgumentError(
                 "export_tensorboard and tensorboard_dir are not supported yet; leave them out and look at the run "
@@ -120,7 +120,8 @@ class BaseHook:
             compute_threads=compute_threads,
         ).open()
         self._collections = CollectionManager(self._session)
-        self._active = True
+        self.is_active = True
+        _open_hooks.add(self)
         atexit.register(_close_at_exit, weakref.ref(self))
 
     @classmethod
@@ -174,11 +175,6 @@ class BaseHook:
     def run_id(self) -> str:
         """Identity of the run: 32 hexadecimal digits."""
         return self._session.run_id if self._session is not None else ""
-
-    @property
-    def is_active(self) -> bool:
-        """False once closed, switched off after a fault or by the environment; in a forked child."""
-        return self._active and os.getpid() == self._pid
 
     def set_mode(self, mode: ModeKeys) -> None:
         """Say what the steps from now on are for.
@@ -304,7 +300,7 @@ class BaseHook:
         if self._session is None or os.getpid() != self._pid or self._session.is_closed:
             return
         try:
-            if self._active:
+            if self.is_active:
                 self._finish_step()
             self._detach()
         except StopTraining:
@@ -312,7 +308,7 @@ class BaseHook:
         except Exception as error:
             self._report_fault("close", error)
         finally:
-            self._active = False
+            self.is_active = False
             self._session.close()
 
     def __enter__(self: H) -> H:
@@ -326,7 +322,7 @@ class BaseHook:
         return {}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._active = False
+        self.is_active = False
         self._session = None
 
     def __deepcopy__(self: H, memo: dict[int, Any]) -> H:
@@ -363,7 +359,7 @@ class BaseHook:
         if self.strict:
             raise error
         self._report_fault(where, error)
-        self._active = False
+        self.is_active = False
         try:
             self._detach()
         except Exception:
@@ -382,6 +378,18 @@ class BaseHook:
         if key not in self._warned:
             self._warned.add(key)
             logger.warning("%s", message)
+
+
+_open_hooks: weakref.WeakSet[BaseHook] = weakref.WeakSet()
+
+
+def _switch_off_in_child() -> None:
+    """Let the hooks of a forked child do nothing: the parent's records are the parent's."""
+    for hook in _open_hooks:
+        hook.is_active = False
+
+
+os.register_at_fork(after_in_child=_switch_off_in_child)
 
 
 def _close_at_exit(reference: weakref.ref[BaseHook]) -> None:

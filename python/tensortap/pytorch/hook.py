@@ -91,7 +91,9 @@ class Hook(BaseHook):
         self._optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, bool] = (
             weakref.WeakKeyDictionary()
         )
+        self._optimizer_handles: list[RemovableHandle] = []
         self._optimizer_seen = False
+        self._is_due = False
         self._border = StepBorder()
         self._gradients_recorded = False
         self._value_indices: dict[str, int] = {}
@@ -102,12 +104,6 @@ class Hook(BaseHook):
                 self._session, ModuleCallback(self._on_inputs), ModuleCallback(self._on_outputs)
             )
             self._parameters = ParameterTable(self._session)
-            before, after = (
-                ModuleCallback(self._before_optimizer),
-                ModuleCallback(self._after_optimizer),
-            )
-            self._handles.append(register_optimizer_step_pre_hook(before))
-            self._handles.append(register_optimizer_step_post_hook(after))
 
     # ---------------------------------------------------------------- what scripts call
 
@@ -218,7 +214,8 @@ class Hook(BaseHook):
             if driver is None:
                 self._driver = weakref.ref(module)
             self._begin_step()
-        self._record_inputs(module, args)
+        if self._is_due:
+            self._record_inputs(module, args)
 
     @fenced
     def _on_inputs(self, module: torch.nn.Module, args: Any, output: Any) -> None:
@@ -228,7 +225,7 @@ class Hook(BaseHook):
     @fenced
     def _on_outputs(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         session = self._engine
-        if torch.compiler.is_compiling() or not session.in_step or not session.any_due:
+        if torch.compiler.is_compiling() or not session.in_step or not self._is_due:
             return
         entry = self._modules.find(module)
         if entry is not None:
@@ -243,7 +240,7 @@ class Hook(BaseHook):
             self._parameters.stop_watching_accumulation()
         self._border.see_more()  # when it is the second optimizer of the step
         session = self._engine
-        if not session.in_step or not session.any_due:
+        if not session.in_step or not self._is_due:
             return
         only = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         keep_alive: list[torch.Tensor] = []
@@ -281,13 +278,14 @@ class Hook(BaseHook):
             self._modules.forget_ids()
             self._parameters.forget_ids()
         self._gradients_recorded = False
-        if not session.begin_step():
-            self._modules.disarm()
+        self._is_due = session.begin_step()
+        if not self._is_due:
+            self._disarm()
             return
         self._value_indices.clear()
         self._recorded.clear()
         self._modules.begin_step()
-        self._modules.arm()
+        self._arm()
         self._parameters.scan()
         keep_alive: list[torch.Tensor] = []
         items = self._parameters.weight_items(keep_alive)
@@ -296,11 +294,27 @@ class Hook(BaseHook):
         if not self._optimizer_seen:
             self._parameters.watch_accumulation(self._on_accumulated)
 
+    def _arm(self) -> None:
+        """Attach to what a step that is due has to see; a step that is not costs one call."""
+        self._modules.arm()
+        if not self._optimizer_handles:
+            before = ModuleCallback(self._before_optimizer)
+            after = ModuleCallback(self._after_optimizer)
+            self._optimizer_handles.append(register_optimizer_step_pre_hook(before))
+            self._optimizer_handles.append(register_optimizer_step_post_hook(after))
+
+    def _disarm(self) -> None:
+        self._modules.disarm()
+        self._parameters.stop_watching_accumulation()
+        for handle in self._optimizer_handles:
+            handle.remove()
+        self._optimizer_handles.clear()
+
     def _finish_step(self) -> None:
         session = self._engine
         if session.in_step:
             # Gradient accumulation: a backward pass ran, but no optimizer followed in this step.
-            if session.any_due and self._optimizer_seen and not self._gradients_recorded:
+            if self._is_due and self._optimizer_seen and not self._gradients_recorded:
                 keep_alive: list[torch.Tensor] = []
                 items = self._parameters.gradient_items(keep_alive, only_changed=True)
                 if items:
@@ -314,7 +328,7 @@ class Hook(BaseHook):
         index = self._value_indices.get(name, 0)
         self._value_indices[name] = index + 1
         full_name = f"{name}_output_{index}"
-        if not session.in_step or not session.any_due or not session.is_included(full_name):
+        if not session.in_step or not self._is_due or not session.is_included(full_name):
             return
         self._record([(session.intern(full_name), value)])
 
@@ -345,7 +359,7 @@ class Hook(BaseHook):
 
     def _record_inputs(self, module: torch.nn.Module, args: Any) -> None:
         session = self._engine
-        if not session.in_step or not session.any_due:
+        if not session.in_step or not self._is_due:
             return
         entry = self._modules.find(module)
         if entry is not None:
@@ -381,5 +395,4 @@ class Hook(BaseHook):
             handle.remove()
         self._handles.clear()
         if self._session is not None:
-            self._modules.disarm()
-            self._parameters.stop_watching_accumulation()
+            self._disarm()

@@ -113,6 +113,26 @@ TEST_F(ProgramTest, LsFiltersTensors) {
   EXPECT_EQ(json["tensors"][0]["layout"], "float32 [8]");
 }
 
+TEST_F(ProgramTest, LsTellsHowARunWasResumed) {
+  const std::string path = directory_->path("resumed");
+  for (const bool resume : {false, true}) {
+    SessionOptions options = session_options(path);
+    options.recorder.resume = resume;
+    Session session(options, test_support::tiny_collections());
+    for (int i = 0; i < 3; ++i) {
+      session.recorder().begin_step();
+      session.recorder().record_scalar("loss", i);
+      session.recorder().end_step();
+    }
+  }
+  EXPECT_THAT(run({"ls", path}).out, AllOf(HasSubstr("worker_0 start: steps 0 to 2"),
+                                           HasSubstr("worker_0 resume: steps 3 to 5")));
+  const nlohmann::json sessions = answer({"ls", path, "--json"})["sessions"];
+  ASSERT_EQ(sessions.size(), 2u);
+  EXPECT_EQ(sessions[1]["first_step"], 3);
+  EXPECT_EQ(sessions[1]["session"], 1);
+}
+
 TEST_F(ProgramTest, LsCutsLongListsAndEscapesNames) {
   const std::string path = directory_->path("many");
   {

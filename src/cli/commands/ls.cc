@@ -30,10 +30,19 @@ struct TensorSummary {
   std::string layout;  // at the last step; "text" for texts
 };
 
+// One start of the run: the first, or a resume.
+struct SessionSummary {
+  std::string worker;
+  std::uint32_t session = 0;
+  std::int64_t first_step = 0;
+  std::int64_t last_step = 0;
+  std::int64_t started_ns = 0;  // of its first step, since the Unix epoch
+};
+
 struct RunSummary {
   std::string uri;
   cli::RunDescription description;
-  std::uint64_t session_count = 0;
+  std::vector<SessionSummary> sessions;               // by worker, in order
   std::vector<std::pair<std::string, bool>> workers;  // name, has ended
   std::uint64_t step_count = 0;
   std::vector<std::pair<Mode, std::uint64_t>> steps;            // of each mode
@@ -44,14 +53,25 @@ struct RunSummary {
   std::vector<TensorSummary> tensors;  // those that were asked for
 };
 
-std::uint64_t count_sessions(Trial& trial) {
-  std::uint64_t count = 0;
+std::vector<SessionSummary> list_sessions(Trial& trial) {
+  std::vector<SessionSummary> sessions;
   for (const WorkerSource* worker : trial.source().workers()) {
+    bool is_first = true;
     for (const StepInfo& step : worker->steps()) {
-      count = std::max<std::uint64_t>(count, step.session + std::uint64_t{1});
+      if (is_first || sessions.back().session != step.session) {
+        sessions.push_back({worker->name(), step.session, step.step, step.step, step.wall_time_ns});
+        is_first = false;
+      }
+      sessions.back().last_step = step.step;
     }
   }
-  return count;
+  return sessions;
+}
+
+std::uint64_t count_sessions(const RunSummary& run) {
+  std::uint32_t last = 0;
+  for (const SessionSummary& session : run.sessions) last = std::max(last, session.session);
+  return run.sessions.empty() ? 0 : last + std::uint64_t{1};
 }
 
 TensorSummary summarize_tensor(const Trial& trial, const std::string& name) {
@@ -100,7 +120,7 @@ RunSummary summarize(Trial& trial, const Storage& storage) {
   RunSummary summary;
   summary.uri = trial.uri();
   summary.description = cli::describe_run(trial.source().run_json());
-  summary.session_count = count_sessions(trial);
+  summary.sessions = list_sessions(trial);
   for (const WorkerSource* worker : trial.source().workers()) {
     summary.workers.emplace_back(worker->name(), worker->has_ended());
   }
@@ -152,12 +172,22 @@ void print_steps(const RunSummary& run) {
   print_line("steps", parts.empty() ? total : fmt::format("{} ({})", total, join(parts, ", ")));
 }
 
+// The lineage of a run that was resumed.
+void print_sessions(const RunSummary& run) {
+  for (const SessionSummary& session : run.sessions) {
+    print_line("", fmt::format("{} {}: steps {} to {}", session.worker,
+                               session.session == 0 ? "start" : "resume", session.first_step,
+                               session.last_step));
+  }
+}
+
 void print_header(const RunSummary& run) {
   print_line("run", run.uri);
   print_line("id", run.description.run_id);
   print_line("framework", run.description.framework);
   print_line("created", run.description.created);
-  print_line("sessions", cli::with_separators(run.session_count));
+  print_line("sessions", cli::with_separators(count_sessions(run)));
+  if (count_sessions(run) > 1) print_sessions(run);
   print_workers(run);
   print_steps(run);
   std::vector<std::string> parts;
@@ -203,7 +233,14 @@ void append_run_json(JsonWriter& json, const RunSummary& run) {
   json.field("run", run.uri)
       .field("run_id", run.description.run_id)
       .field("framework", run.description.framework);
-  json.field("created", run.description.created).field("session_count", run.session_count);
+  json.field("created", run.description.created).field("session_count", count_sessions(run));
+  json.key("sessions").begin_array();
+  for (const SessionSummary& session : run.sessions) {
+    json.begin_object().field("worker", session.worker).field("session", session.session);
+    json.field("first_step", session.first_step).field("last_step", session.last_step);
+    json.field("started_ns", session.started_ns).end_object();
+  }
+  json.end_array();
   json.field("has_ended", has_ended(run)).field("status", status_text(has_ended(run)));
   json.key("workers").begin_array();
   for (const auto& [name, ended] : run.workers) {

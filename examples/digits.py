@@ -8,7 +8,9 @@ through them, and the rule VanishingGradient stops the training in the step in w
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
+import sys
 from pathlib import Path
 
 import matplotlib
@@ -119,10 +121,15 @@ def main() -> None:
     image = out / "digits.png"
     plot({"healthy": out / "healthy", "sick": out / "sick"}, image)
     print(f"Plot: {image}\n")
+    # What can be typed as it stands, whether or not the virtual environment is active.
+    program = Path(sys.executable).with_name("tensortap")
+    tensortap_program = os.path.relpath(program) if program.exists() else "tensortap"
     print("Next, try:")
-    print(f"  tensortap ls {out / 'healthy'}")
-    print(f"  tensortap show {out / 'sick'} gradient/Digits_layers.fc1.weight --stat abs_mean")
-    print(f"  tensortap check {out / 'healthy'} --rule VanishingGradient:threshold=1e-3")
+    print(f"  {tensortap_program} ls {out / 'healthy'}")
+    print(
+        f"  {tensortap_program} show {out / 'sick'} gradient/Digits_layers.fc1.weight --stat abs_mean"
+    )
+    print(f"  {tensortap_program} check {out / 'healthy'} --rule VanishingGradient:threshold=1e-3")
 
 
 if __name__ == "__main__":

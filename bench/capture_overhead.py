@@ -1,6 +1,6 @@
 """What the PyTorch hook costs a training.
 
-Each row runs one model in alternating blocks of steps, with a hook and without, and compares the
+A row runs one model in alternating blocks of steps, with a hook and without, and compares the
 median step time of a hooked block with those of its two neighbours. The first steps of a block are not
 counted: they pay for the block before (the writer thread, caches). Prints one JSON object:
 measurement -> number.
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import models
+import torch
 
 if TYPE_CHECKING:
     from tensortap.pytorch import Hook
@@ -87,9 +88,31 @@ def compare(
 
 
 def idle(seconds: float) -> dict[str, float]:
-    """Hook registered, nothing due: the cost depends on the number of modules, not their size."""
-    _, extra = compare(models.tiny_transformer(), seconds, interval=NEVER)
-    return {"idle_us": extra * 1e6}
+    """Hook registered, nothing due: the cost depends on the number of modules, not their size.
+
+    Microseconds in a step of milliseconds: two twins take turns step by step, and change roles, since
+    one of them may lie better in memory. One thread, since tensors this small are not shared out.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    twins = [models.tiny_transformer(), models.tiny_transformer()]
+    extra = []
+    for plain, hooked in (twins, twins[::-1]):
+        differences = []
+        with (
+            tempfile.TemporaryDirectory() as out_dir,
+            open_hook(hooked, f"{out_dir}/run", NEVER) as hook,
+        ):
+            end = time.perf_counter() + seconds / 2
+            while time.perf_counter() < end:
+                (without,) = time_steps(plain.step, count=1, skip=0)
+                (with_hook,) = time_steps(hooked.step, count=1, skip=0)
+                differences.append(with_hook - without)
+            if hook.fault_count or hook.step < len(differences) - 1:
+                raise RuntimeError("the hook did not see every step")
+        extra.append(statistics.median(differences))
+    torch.set_num_threads(threads)
+    return {"idle_us": statistics.mean(extra) * 1e6}
 
 
 def transformer(seconds: float) -> dict[str, float]:

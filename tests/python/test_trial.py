@@ -326,9 +326,14 @@ def test_waiting_can_be_interrupted(runs: RunMaker) -> None:
     runs.steps(session, 1, tensors)
     session.flush()
     trial = tt.create_trial(session.out_dir)
-    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
-        trial.wait_for_steps([5], timeout=20)
+    # Who starts us in the background may have told us to ignore it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            trial.wait_for_steps([5], timeout=20)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_range_of_steps(runs: RunMaker) -> None:

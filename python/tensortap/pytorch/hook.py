@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
+from torch.compiler import is_compiling
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -15,9 +16,9 @@ from torch.utils.hooks import RemovableHandle
 
 from tensortap._fence import fenced
 from tensortap._hook import BaseHook
-from tensortap.exceptions import InvalidArgumentError, InvalidTypeError
+from tensortap.exceptions import InvalidTypeError
 from tensortap.pytorch.border import StepBorder
-from tensortap.pytorch.modules import ModuleCallback, ModuleTable
+from tensortap.pytorch.modules import ModuleCallback, ModuleTable, require_module
 from tensortap.pytorch.parameters import ParameterTable
 from tensortap.pytorch.tensors import Item, RecordedTensors, iterate_tensors, make_item
 
@@ -94,6 +95,7 @@ class Hook(BaseHook):
         self._optimizer_handles: list[RemovableHandle] = []
         self._optimizer_seen = False
         self._is_due = False
+        self._is_quiet = False  # the open step is not due, and nothing was said in it
         self._border = StepBorder()
         self._gradients_recorded = False
         self._value_indices: dict[str, int] = {}
@@ -115,7 +117,7 @@ class Hook(BaseHook):
         InvalidTypeError
             Not a ``torch.nn.Module``, or registered before.
         """
-        self._register(module, "register_module")
+        require_module(module, "register_module")
         if self._session is None:
             return
         name = self._modules.add_root(module, is_watched=True)
@@ -135,22 +137,9 @@ class Hook(BaseHook):
         InvalidTypeError
             Not a ``torch.nn.Module``; for functions use :meth:`record_tensor_value`.
         """
-        self._register(loss_module, "register_loss")
+        require_module(loss_module, "register_loss", "use record_tensor_value for a loss function")
         if self._session is not None:
             self._modules.add_root(loss_module)
-
-    def _register(self, module: object, method: str) -> None:
-        if not isinstance(module, torch.nn.Module):
-            hint = (
-                " (for a loss function use record_tensor_value)"
-                if method == "register_loss"
-                else ""
-            )
-            raise InvalidTypeError(
-                f"{method} takes a torch.nn.Module, not {type(module).__name__}{hint}"
-            )
-        if self._session is not None and self._modules.find(module) is not None:
-            raise InvalidArgumentError(f"this {type(module).__name__} is registered already")
 
     def record_tensor_value(self, tensor_name: str, tensor_value: torch.Tensor) -> None:
         """Record a value of the current step as ``<tensor_name>_output_<i>``, i counting the calls of the step.
@@ -205,7 +194,7 @@ class Hook(BaseHook):
 
     @fenced
     def _on_root_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return
         if self._driver is None:
             self._driver = weakref.ref(module)
@@ -219,13 +208,13 @@ class Hook(BaseHook):
 
     @fenced
     def _on_inputs(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if not torch.compiler.is_compiling():
+        if not is_compiling():
             self._record_inputs(module, args)
 
     @fenced
     def _on_outputs(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         session = self._engine
-        if torch.compiler.is_compiling() or not session.in_step or not self._is_due:
+        if is_compiling() or not session.in_step or not self._is_due:
             return
         entry = self._modules.find(module)
         if entry is not None:
@@ -270,18 +259,24 @@ class Hook(BaseHook):
 
     def _begin_step(self) -> None:
         session = self._engine
-        self._border.begin_step()
-        self._finish_step()
-        self._raise_if_stopped()
+        if (
+            not self._is_quiet
+        ):  # else one call will do: a call once in milliseconds finds cold caches
+            self._border.begin_step()
+            self._finish_step()
+            self._raise_if_stopped()
+        self._is_due = session.begin_step()
+        if not self._is_due:
+            if not self._is_quiet:
+                self._disarm()
+                self._is_quiet = True
+            return
+        self._is_quiet = False
+        self._gradients_recorded = False
         if self._plan_version != session.plan_version:
             self._plan_version = session.plan_version
             self._modules.forget_ids()
             self._parameters.forget_ids()
-        self._gradients_recorded = False
-        self._is_due = session.begin_step()
-        if not self._is_due:
-            self._disarm()
-            return
         self._value_indices.clear()
         self._recorded.clear()
         self._modules.begin_step()
@@ -370,6 +365,7 @@ class Hook(BaseHook):
         self._finish_step()
 
     def _before_late_record(self) -> None:
+        self._is_quiet = False
         if self._border.optimizer_stepped and not self._engine.in_step:
             self._warn_once(
                 "late",

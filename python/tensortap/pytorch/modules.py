@@ -14,10 +14,20 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from tensortap import _core
+from tensortap.exceptions import InvalidArgumentError, InvalidTypeError
 
 # A module called more often than this within one step is looked at for the first calls when deciding whether anything
 # of it is wanted; names with higher indices are then recorded like any other.
 _PROBED_INDICES = 4
+
+
+def require_module(module: object, method: str, hint: str = "") -> None:
+    """Raise InvalidTypeError, with a hint, unless ``module`` is a ``torch.nn.Module``."""
+    if not isinstance(module, torch.nn.Module):
+        advice = f" ({hint})" if hint else ""
+        raise InvalidTypeError(
+            f"{method} takes a torch.nn.Module, not {type(module).__name__}{advice}"
+        )
 
 
 class ModuleCallback:
@@ -125,7 +135,14 @@ class ModuleTable:
         -------
         str
             The root's name.
+
+        Raises
+        ------
+        InvalidArgumentError
+            It is registered already.
         """
+        if self.find(root) is not None:
+            raise InvalidArgumentError(f"this {type(root).__name__} is registered already")
         base = name = type(root).__name__
         number = 0
         while name in self._root_names:

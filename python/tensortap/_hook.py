@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 
 from tensortap import _core
 from tensortap._fence import fenced
-from tensortap._opening import Opening, included_names, parse_save_config
+from tensortap._opening import Opening, absolute_path, included_names, parse_save_config
 from tensortap.collection import Collection, CollectionManager, flatten
 from tensortap.config import ReductionConfig, SaveConfig, SaveConfigMode
 from tensortap.exceptions import (
@@ -82,7 +82,7 @@ class BaseHook:
                 "export_tensorboard and tensorboard_dir are not supported yet; leave them out and look at the run "
                 "with `tensortap show` or tensortap.create_trial()"
             )
-        self.out_dir = os.path.expanduser(os.fspath(out_dir))
+        self.out_dir = absolute_path(out_dir)
         self.dry_run = dry_run
         self.strict = strict
         self.save_config = parse_save_config(save_config)

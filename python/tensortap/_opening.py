@@ -37,7 +37,8 @@ class Opening:
 
     def open(self) -> _core.Session:
         """Open the run; the errors are those of `BaseHook`."""
-        parsed = [parse_rule(rule) for rule in self.rules]
+        rules = [self.rules] if isinstance(self.rules, str) else self.rules
+        parsed = [parse_rule(rule) for rule in rules]
         session = _core.Session(
             self.out_dir,
             worker=self.worker,
@@ -84,6 +85,12 @@ class Opening:
             "save_config": self.save_config.to_json_dict(),
             "reduction_config": self.reduction_config.to_json_dict(),
         }
+
+
+def absolute_path(out_dir: str | os.PathLike[str]) -> str:
+    """Make a path independent of the working directory; a URI stays as it is."""
+    path = os.path.expanduser(os.fspath(out_dir))
+    return path if ":" in path else os.path.abspath(path)
 
 
 def included_names(

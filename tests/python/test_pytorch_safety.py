@@ -261,3 +261,63 @@ def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
     train_mlp(model, 2)
     hook.close()
     assert tensortap.create_trial(tmp_path / "run").steps() == [0, 1, 2, 3]
+
+
+class Odd(torch.nn.Module):
+    """A module between two others whose output nobody can read."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: torch.Tensor) -> dict[str, object]:
+        odd = {
+            "meta": lambda: torch.empty(3, device="meta"),
+            "freed": lambda: freed_tensor(),
+            "huge": lambda: torch.zeros(1).expand(2**40),
+            "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+        }[self.kind]()
+        return {"x": x * 2, "odd": odd}
+
+
+def freed_tensor() -> torch.Tensor:
+    tensor = torch.ones(100)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+@pytest.mark.parametrize("kind", ["meta", "freed", "huge", "quantized"])
+def test_a_tensor_that_cannot_be_read_is_left_out_and_the_rest_recorded(
+    tmp_path: Path, kind: str
+) -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.odd = Odd(kind)
+            self.head = torch.nn.Linear(4, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.odd(x)["x"])
+
+    model = Model()
+    hook = tensortap.watch(model, out_dir=tmp_path / "run", collections=["all"], strict=True)
+    for _ in range(2):
+        model(torch.ones(2, 4))
+    hook.close()
+    trial = tensortap.create_trial(tmp_path / "run")
+    assert trial.tensor("odd_output_0").steps() == [0, 1]
+    assert "odd_output_1" not in trial.tensor_names()
+
+
+def test_a_relative_directory_survives_a_change_of_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    model = mlp(4, 8, 1)
+    hook = tensortap.watch(model, out_dir="run", rules="ExplodingTensor")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    train_mlp(model, 2)
+    hook.close()
+    assert "NoIssuesFound" in hook.summary()
+    assert tensortap.create_trial(tmp_path / "run").steps() == [0, 1]

@@ -36,6 +36,9 @@ _DTYPE_NAMES = [
     "bool",
 ]
 
+# Elements from which on a tensor is suspected to be an expansion of a smaller one.
+_LARGE_COUNT = 1 << 28
+
 DTYPE_CODES: dict[torch.dtype, int] = {
     getattr(torch, name): _core.dtype_code(name) for name in _DTYPE_NAMES if hasattr(torch, name)
 }
@@ -56,8 +59,17 @@ def make_item(tensor_id: int, tensor: torch.Tensor, keep_alive: list[torch.Tenso
     Returns
     -------
     Item or None
-        None for a dtype that the engine does not know (quantized types).
+        None for what cannot be read: a dtype that the engine does not know (quantized types), a
+        tensor without memory of its own (meta, fake, wrapped, freed), an expansion of a few
+        elements to more than anybody could read.
     """
+    try:
+        return _make_item(tensor_id, tensor, keep_alive)
+    except (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def _make_item(tensor_id: int, tensor: torch.Tensor, keep_alive: list[torch.Tensor]) -> Item | None:
     if not tensor.is_cpu or tensor.layout is not torch.strided or tensor.is_neg():
         tensor = _to_plain(tensor)
     elif tensor.is_complex() and tensor.is_conj():
@@ -65,8 +77,14 @@ def make_item(tensor_id: int, tensor: torch.Tensor, keep_alive: list[torch.Tenso
     code = DTYPE_CODES.get(tensor.dtype)
     if code is None:
         return None
+    address = tensor.data_ptr()
+    count = tensor.numel()
+    if address == 0 and count > 0:
+        return None
+    if count > _LARGE_COUNT and tensor.untyped_storage().nbytes() < count:
+        return None
     keep_alive.append(tensor)
-    return (tensor_id, tensor.data_ptr(), code, tensor.shape, tensor.stride())
+    return (tensor_id, address, code, tensor.shape, tensor.stride())
 
 
 def _to_plain(tensor: torch.Tensor) -> torch.Tensor:

@@ -111,6 +111,26 @@ bool has_segments(const Storage& storage, const std::string& worker) {
   return !storage.list(segment.substr(0, segment.rfind('/') + 1)).empty();
 }
 
+[[noreturn]] void refuse_run(const Storage& storage, const std::string& worker) {
+  throw Error(ErrorCode::kAlreadyExists,
+              fmt::format("a run of {} is there already: pass resume=True to go on in it, choose "
+                          "another out_dir, or delete it: {}",
+                          worker, storage.uri()));
+}
+
+// Writes sessions/<worker>-<n>.json, who writes and since when. Of several that start at once
+// exactly one gets a number; the others are refused, or take the next when they resume.
+void claim_session(Storage& storage, const RunRequest& request, OpenedRun& run) {
+  while (true) {
+    run.session_json = session_json(request, run);
+    const std::string name =
+        fmt::format("sessions/{}-{}.json", request.worker, run.resume_point.next_session);
+    if (storage.put_if_absent(name, run.session_json)) return;
+    if (!request.resume) refuse_run(storage, request.worker);
+    ++run.resume_point.next_session;
+  }
+}
+
 void require_directory(const Storage& storage) {
   std::error_code error;  // a URI of another kind is no path, and so no file
   const fs::file_status status = fs::status(storage.uri(), error);
@@ -153,20 +173,14 @@ OpenedRun open_run(Storage& storage, const RunRequest& request) {
   require_directory(storage);
   OpenedRun run;
   if (has_segments(storage, request.worker)) {
-    if (!request.resume) {
-      throw Error(
-          ErrorCode::kAlreadyExists,
-          fmt::format("a run of {} is there already: pass resume=True to go on in it, choose "
-                      "another out_dir, or delete it: {}",
-                      request.worker, storage.uri()));
-    }
+    if (!request.resume) refuse_run(storage, request.worker);
     run.resume_point = find_resume_point(storage, request.worker);
   }
   run.id = make_run_id();
   if (!storage.put_if_absent(kRunFile, run_json(request, run.id))) run.id = read_run_id(storage);
+  claim_session(storage, request, run);
   // A mark of an earlier session would tell followers that nothing more comes.
   storage.remove(end_mark_name(request.worker));
-  run.session_json = session_json(request, run);
   return run;
 }
 

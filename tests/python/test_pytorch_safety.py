@@ -321,3 +321,34 @@ def test_a_relative_directory_survives_a_change_of_directory(
     hook.close()
     assert "NoIssuesFound" in hook.summary()
     assert tensortap.create_trial(tmp_path / "run").steps() == [0, 1]
+
+
+def test_a_second_hook_in_the_same_directory_is_refused_at_once(tmp_path: Path) -> None:
+    hook = tensortap.watch(mlp(4, 1), out_dir=tmp_path / "run")
+    with pytest.raises(tensortap.exceptions.RunExistsError, match="resume=True"):
+        tensortap.watch(mlp(4, 1), out_dir=tmp_path / "run")
+    hook.close()
+
+
+OPENING = """
+import sys, time
+from tensortap import _core
+while time.time() < float(sys.argv[2]):
+    pass
+session = _core.Session(sys.argv[1], collections=_core.CollectionSet())
+session.close()
+"""
+
+
+def test_of_processes_that_start_at_once_one_gets_the_run(tmp_path: Path) -> None:
+    start = str(time.time() + 2)
+    run = str(tmp_path / "deep" / "down" / "run")
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", OPENING, run, start], stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(4)
+    ]
+    errors = [child.communicate()[1] for child in children]
+    assert sorted(child.returncode for child in children) == [0, 1, 1, 1]
+    assert sum("RunExistsError" in error for error in errors) == 3

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 
 from tensortap import _core
 from tensortap._fence import fenced
-from tensortap._opening import Opening, absolute_path, included_names, parse_save_config
+from tensortap._opening import Opening, absolute_path, included_names
 from tensortap.collection import Collection, CollectionManager, flatten
 from tensortap.config import ReductionConfig, SaveConfig, SaveConfigMode
 from tensortap.exceptions import (
@@ -85,7 +85,7 @@ class BaseHook:
         self.out_dir = absolute_path(out_dir)
         self.dry_run = dry_run
         self.strict = strict
-        self.save_config = parse_save_config(save_config)
+        self.save_config = SaveConfig.parse(save_config) or SaveConfig()
         # smdebug's meaning: without a ReductionConfig raw values are kept; with one, only when it
         # says so.
         self.reduction_config = reduction_config or ReductionConfig(save_raw_tensor=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tensortap import _core
 from tensortap.collection import Collection, CollectionManager, flatten
-from tensortap.config import ReductionConfig, SaveConfig, SaveConfigMode
+from tensortap.config import ReductionConfig, SaveConfig
 from tensortap.rules import CustomRule, bind_rule, make_checker, parse_rule
 from tensortap.trial import Trial
 
@@ -103,13 +103,6 @@ def included_names(
     if save_all:
         names.append("all")
     return list(dict.fromkeys(names))
-
-
-def parse_save_config(
-    save_config: SaveConfig | SaveConfigMode | Mapping[Any, Any] | None,
-) -> SaveConfig:
-    """Read what a hook takes as save_config; None saves every 500 steps."""
-    return SaveConfig.parse(save_config) or SaveConfig()
 
 
 def _add_custom_rule(session: _core.Session, custom: CustomRule) -> None:

@@ -115,7 +115,9 @@ class Hook(BaseHook):
         Raises
         ------
         InvalidTypeError
-            Not a ``torch.nn.Module``, or registered before.
+            Not a ``torch.nn.Module``.
+        InvalidArgumentError
+            Registered before.
         """
         require_module(module, "register_module")
         if self._session is None:
@@ -196,12 +198,11 @@ class Hook(BaseHook):
     def _on_root_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         if is_compiling():
             return
-        if self._driver is None:
+        driver = self._driver() if self._driver is not None else None
+        if driver is None:
             self._driver = weakref.ref(module)
-        driver = self._driver()
-        if module is driver or driver is None or not self._engine.in_step:
-            if driver is None:
-                self._driver = weakref.ref(module)
+            driver = module
+        if module is driver or not self._engine.in_step:
             self._begin_step()
         if self._is_due:
             self._record_inputs(module, args)
@@ -233,9 +234,7 @@ class Hook(BaseHook):
             return
         only = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         keep_alive: list[torch.Tensor] = []
-        items = self._parameters.gradient_items(keep_alive, only=only)
-        if items:
-            session.record_batch(items)
+        self._record_items(self._parameters.gradient_items(keep_alive, only=only))
         self._gradients_recorded = True
 
     @fenced
@@ -259,9 +258,8 @@ class Hook(BaseHook):
 
     def _begin_step(self) -> None:
         session = self._engine
-        if (
-            not self._is_quiet
-        ):  # else one call will do: a call once in milliseconds finds cold caches
+        # After a quiet step one call will do: what runs once in milliseconds finds cold caches.
+        if not self._is_quiet:
             self._border.begin_step()
             self._finish_step()
             self._raise_if_stopped()
@@ -283,9 +281,7 @@ class Hook(BaseHook):
         self._arm()
         self._parameters.scan()
         keep_alive: list[torch.Tensor] = []
-        items = self._parameters.weight_items(keep_alive)
-        if items:
-            session.record_batch(items)
+        self._record_items(self._parameters.weight_items(keep_alive))
         if not self._optimizer_seen:
             self._parameters.watch_accumulation(self._on_accumulated)
 
@@ -311,9 +307,7 @@ class Hook(BaseHook):
             # Gradient accumulation: a backward pass ran, but no optimizer followed in this step.
             if self._is_due and self._optimizer_seen and not self._gradients_recorded:
                 keep_alive: list[torch.Tensor] = []
-                items = self._parameters.gradient_items(keep_alive, only_changed=True)
-                if items:
-                    session.record_batch(items)
+                self._record_items(self._parameters.gradient_items(keep_alive, only_changed=True))
             session.end_step()
 
     @fenced
@@ -349,6 +343,9 @@ class Hook(BaseHook):
             if item is not None:
                 items.append(item)
                 self._recorded.add(tensor, tensor_id)
+        self._record_items(items)
+
+    def _record_items(self, items: list[Item]) -> None:
         if items:
             self._engine.record_batch(items)
 

@@ -21,7 +21,7 @@ import tensortap
 from tensortap.exceptions import TensortapError
 
 KILLS = 12
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parents[1]  # where trainings.py is
 PROGRAM = Path(tensortap.__file__).parent / "_bin" / "tensortap"
 
 KILLED_TRAINING = """

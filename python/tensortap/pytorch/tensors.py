@@ -52,14 +52,15 @@ def make_item(tensor_id: int, tensor: torch.Tensor, keep_alive: list[torch.Tenso
     tensor_id
         Id that ``Session.intern`` gave.
     tensor
-        Any shape, strides and device; sparse tensors stand for their stored values.
+        Any shape, strides and device; sparse tensors stand for their stored values, quantized ones for the
+        numbers they mean.
     keep_alive
         Receives the tensor whose memory the item points to; keep it until the engine has read the item.
 
     Returns
     -------
     Item or None
-        None for what cannot be read: a dtype that the engine does not know (quantized types), a
+        None for what cannot be read: a dtype that the engine does not know, a
         tensor without memory of its own (meta, fake, wrapped, freed), an expansion of a few
         elements to more than anybody could read.
     """
@@ -75,6 +76,9 @@ def _make_item(tensor_id: int, tensor: torch.Tensor, keep_alive: list[torch.Tens
     elif tensor.is_complex() and tensor.is_conj():
         tensor = tensor.detach().resolve_conj()
     code = DTYPE_CODES.get(tensor.dtype)
+    if code is None and tensor.is_quantized:
+        tensor = tensor.detach().dequantize()
+        code = DTYPE_CODES.get(tensor.dtype)
     if code is None:
         return None
     address = tensor.data_ptr()

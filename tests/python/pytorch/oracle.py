@@ -157,7 +157,8 @@ def outcome_of(made: Any, losses: Sequence[torch.Tensor | float]) -> Outcome:
         for name, parameter in root.named_parameters():
             gradient = parameter.grad
             outcome.gradients[f"{index}.{name}"] = None if gradient is None else gradient.clone()
-    outcome.random_states = (torch.get_rng_state(), random.getstate(), np.random.get_state()[1])
+    numpy_state = np.random.get_state()[1]  # noqa: NPY002
+    outcome.random_states = (torch.get_rng_state(), random.getstate(), numpy_state)
     return outcome
 
 

@@ -390,11 +390,14 @@ def test_gradients_that_are_not_finite_are_counted(tmp_path: Path, poison: str) 
     )
     row = run.trial.tensor("gradient/Sequential_0.weight").statistics(1)
     counts = (row.count, row.nan_count, row.positive_inf_count, row.negative_inf_count)
-    assert counts == {
-        "one_of_each": (32, 1, 1, 1),
-        "all_nan": (32, 32, 0, 0),
-        "all_inf": (32, 0, 32, 0),
-    }[poison]
+    assert (
+        counts
+        == {
+            "one_of_each": (32, 1, 1, 1),
+            "all_nan": (32, 32, 0, 0),
+            "all_inf": (32, 0, 32, 0),
+        }[poison]
+    )
     assert run.trial.tensor("gradient/Sequential_0.weight").statistics(0).nan_count == 0
 
 

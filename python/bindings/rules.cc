@@ -34,15 +34,26 @@ nb::dict finding_dict(const Finding& self) {
   values["statistic"] = self.statistic;
   values["observed"] = self.observed;
   values["threshold"] = self.threshold;
+  values["severity"] = text(severity_name(self.severity));
   values["message"] = self.message;
   return values;
 }
 
+Severity to_severity(std::string_view name) {
+  for (const Severity one : {Severity::kInfo, Severity::kWarning, Severity::kCritical}) {
+    if (severity_name(one) == name) return one;
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("a severity is info, warning or critical, not '{}'", name));
+}
+
 Finding make_finding(std::string message, std::string rule, std::string tensor, std::string worker,
                      std::int64_t step, int mode, std::int64_t mode_step, std::string statistic,
-                     double observed, double threshold) {
-  return {std::move(rule), std::move(tensor),    std::move(worker), step,      to_mode(mode),
-          mode_step,       std::move(statistic), observed,          threshold, std::move(message)};
+                     double observed, double threshold, const std::string& severity) {
+  return {
+      std::move(rule),   std::move(tensor),    std::move(worker), step,      to_mode(mode),
+      mode_step,         std::move(statistic), observed,          threshold, to_severity(severity),
+      std::move(message)};
 }
 
 void bind_finding(nb::module_& module) {
@@ -51,15 +62,16 @@ void bind_finding(nb::module_& module) {
           "__init__",
           [](Finding* self, std::string message, std::string rule, std::string tensor,
              std::string worker, std::int64_t step, int mode, std::int64_t mode_step,
-             std::string statistic, double observed, double threshold) {
+             std::string statistic, double observed, double threshold,
+             const std::string& severity) {
             new (self) Finding(make_finding(std::move(message), std::move(rule), std::move(tensor),
                                             std::move(worker), step, mode, mode_step,
-                                            std::move(statistic), observed, threshold));
+                                            std::move(statistic), observed, threshold, severity));
           },
           nb::kw_only(), nb::arg("message"), nb::arg("rule") = "", nb::arg("tensor") = "",
           nb::arg("worker") = "", nb::arg("step") = 0, nb::arg("mode") = 4,
           nb::arg("mode_step") = 0, nb::arg("statistic") = "", nb::arg("observed") = 0.0,
-          nb::arg("threshold") = 0.0)
+          nb::arg("threshold") = 0.0, nb::arg("severity") = "warning")
       .def_rw("rule", &Finding::rule)
       .def_rw("tensor", &Finding::tensor)
       .def_rw("worker", &Finding::worker)
@@ -71,6 +83,10 @@ void bind_finding(nb::module_& module) {
       .def_rw("statistic", &Finding::statistic)
       .def_rw("observed", &Finding::observed)
       .def_rw("threshold", &Finding::threshold)
+      .def_prop_rw(
+          "severity", [](const Finding& self) { return std::string(severity_name(self.severity)); },
+          [](Finding& self, const std::string& name) { self.severity = to_severity(name); },
+          "\"info\", \"warning\" or \"critical\".")
       .def_rw("message", &Finding::message)
       .def("to_json", [](const Finding& self) { return to_json(self); })
       .def("to_dict", &finding_dict, nb::sig("def to_dict(self) -> dict[str, typing.Any]"))
@@ -85,7 +101,8 @@ void bind_finding(nb::module_& module) {
                 nb::cast<std::string>(get("tensor")), nb::cast<std::string>(get("worker")),
                 nb::cast<std::int64_t>(get("step")), nb::cast<int>(get("mode")),
                 nb::cast<std::int64_t>(get("mode_step")), nb::cast<std::string>(get("statistic")),
-                nb::cast<double>(get("observed")), nb::cast<double>(get("threshold"))));
+                nb::cast<double>(get("observed")), nb::cast<double>(get("threshold")),
+                nb::cast<std::string>(get("severity"))));
           },
           nb::sig("def __setstate__(self, state: dict[str, typing.Any], /) -> None"))
       .def(nb::self == nb::self, nb::sig("def __eq__(self, arg: object, /) -> bool"))
@@ -145,6 +162,13 @@ nb::list rule_list() {
     row["name"] = text(rule->name);
     row["summary"] = text(rule->summary);
     row["doc"] = text(rule->doc);
+    row["family"] = text(rule_family_name(rule->family));
+    row["stage"] = text(stage_name(rule->stage));
+    row["why"] = text(rule->advice.why);
+    nb::list causes;
+    for (const std::string_view cause : rule->advice.causes) causes.append(text(cause));
+    row["causes"] = causes;
+    row["next_step"] = text(rule->advice.next_step);
     nb::list parameters = parameter_list(rule->parameters);
     parameters.extend(parameter_list(common_rule_parameters()));
     row["parameters"] = parameters;
@@ -233,7 +257,8 @@ void bind_rules(nb::module_& module) {
   bind_report(module);
   module.def("rule_descriptors", &rule_list,
              nb::sig("def rule_descriptors() -> list[dict[str, typing.Any]]"),
-             "name, summary, doc, collections, parameters (name, type, default, doc).");
+             "name, summary, doc, family, stage, why, causes, next_step, collections, parameters "
+             "(name, type, default, doc).");
   module.def("action_descriptors", &action_list,
              nb::sig("def action_descriptors() -> list[dict[str, typing.Any]]"));
   module.def(

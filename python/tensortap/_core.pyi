@@ -413,6 +413,7 @@ class Finding:
         statistic: str = "",
         observed: float = 0.0,
         threshold: float = 0.0,
+        severity: str = "warning",
     ) -> None: ...
     @property
     def rule(self) -> str: ...
@@ -450,6 +451,12 @@ class Finding:
     def threshold(self) -> float: ...
     @threshold.setter
     def threshold(self, arg: float, /) -> None: ...
+    @property
+    def severity(self) -> str:
+        """ "info", "warning" or "critical"."""
+
+    @severity.setter
+    def severity(self, arg: str, /) -> None: ...
     @property
     def message(self) -> str: ...
     @message.setter
@@ -493,7 +500,7 @@ class RuleReport:
 
 def rule_descriptors() -> list[dict[str, Any]]:
     """
-    name, summary, doc, collections, parameters (name, type, default, doc).
+    name, summary, doc, family, stage, why, causes, next_step, collections, parameters (name, type, default, doc).
     """
 
 def action_descriptors() -> list[dict[str, Any]]: ...

@@ -10,6 +10,7 @@
 
 #include <fmt/core.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "rules/registry.h"
@@ -55,6 +56,7 @@ std::string to_json(const RuleReport& report) {
       .field("matched_tensors", report.coverage.matched_tensors)
       .field("checked_tensor_steps", report.coverage.checked_tensor_steps)
       .field("skipped_steps", report.coverage.skipped_steps)
+      .field("valueless_tensor_steps", report.coverage.valueless_tensor_steps)
       .end_object();
   json.field("message", report.message);
   json.key("parameters").begin_object();
@@ -126,6 +128,27 @@ void RuleEngine::check_entry(std::size_t index, const StepView& step) {
     report.message = fmt::format("at step {}: {}", step.step, error.what());
     return;  // what it found in the middle of a failure is not to be trusted
   }
+  hand_out_findings(index);
+}
+
+void RuleEngine::pass_time(std::int64_t now_ns) {
+  for (std::size_t index = 0; index < entries_.size(); ++index) {
+    Entry& entry = entries_[index];
+    if (entry.report.status == RuleStatus::kError) continue;
+    scratch_.clear();
+    try {
+      entry.rule->pass_time(now_ns, scratch_);
+    } catch (const std::exception& error) {
+      entry.report.status = RuleStatus::kError;
+      entry.report.message = fmt::format("while waiting for a step: {}", error.what());
+      continue;
+    }
+    hand_out_findings(index);
+  }
+}
+
+void RuleEngine::hand_out_findings(std::size_t index) {
+  RuleReport& report = entries_[index].report;
   for (Finding& finding : scratch_) {
     finding.rule = report.name;
     report.status = RuleStatus::kIssuesFound;
@@ -198,6 +221,7 @@ std::uint64_t RuleEngine::check_trial(Trial& trial, std::optional<std::int64_t> 
     if (!follow || has_ended) return finding_count() - count_before;
     while (!trial.refresh()) {
       if (should_stop && should_stop()) return finding_count() - count_before;
+      pass_time(wall_time_ns());
       std::this_thread::sleep_for(kPollInterval);
     }
   }
@@ -213,7 +237,15 @@ void RuleEngine::finish() {
   for (Entry& entry : entries_) {
     if (entry.report.status != RuleStatus::kInProgress) continue;
     const Coverage coverage = entry.rule->coverage();
-    if (coverage.matched_tensors > 0) {
+    if (coverage.matched_tensors > 0 && coverage.checked_tensor_steps == 0 &&
+        coverage.valueless_tensor_steps > 0) {
+      entry.report.status = RuleStatus::kNoData;
+      entry.report.message = fmt::format(
+          "{} matched, but it needs raw values and none were kept: save them with "
+          "ReductionConfig(save_raw_tensor=True)",
+          entry.rule->selection());
+    } else if (coverage.matched_tensors > 0 &&
+               coverage.checked_steps + coverage.skipped_steps > 0) {
       entry.report.status = RuleStatus::kNoIssuesFound;
     } else {
       entry.report.status = RuleStatus::kNoData;

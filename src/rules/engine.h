@@ -45,6 +45,8 @@ class RuleEngine {
   void set_finding_handler(FindingHandler handler);
 
   void check(const StepView& step);
+  // No step has come; for rules that judge silence.
+  void pass_time(std::int64_t now_ns);
   // Over the complete steps of a trial in [first, last), ascending. With `follow`, waits for more
   // until the run ends. should_stop is asked between steps. Gives the number of findings.
   std::uint64_t check_trial(Trial& trial, std::optional<std::int64_t> first_step = {},
@@ -66,6 +68,7 @@ class RuleEngine {
 
   std::size_t insert(std::string name, Entry entry);
   void check_entry(std::size_t index, const StepView& step);
+  void hand_out_findings(std::size_t index);  // those in scratch_
   void note_collections(const StepView& step);
   std::string no_data_message(const Entry& entry) const;
   void check_step(Trial& trial, std::int64_t step);

@@ -4,6 +4,18 @@
 
 namespace tensortap {
 
+std::string_view severity_name(Severity severity) {
+  switch (severity) {
+    case Severity::kInfo:
+      return "info";
+    case Severity::kWarning:
+      return "warning";
+    case Severity::kCritical:
+      return "critical";
+  }
+  return "";
+}
+
 std::string to_json(const Finding& finding) {
   JsonWriter json;
   json.begin_object()
@@ -16,6 +28,7 @@ std::string to_json(const Finding& finding) {
       .field("statistic", finding.statistic)
       .field("observed", finding.observed)
       .field("threshold", finding.threshold)
+      .field("severity", severity_name(finding.severity))
       .field("message", finding.message)
       .end_object();
   return json.text();

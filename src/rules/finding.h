@@ -3,10 +3,14 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "trace/mode.h"
 
 namespace tensortap {
+
+enum class Severity : std::uint8_t { kInfo, kWarning, kCritical };
+std::string_view severity_name(Severity severity);  // "info", "warning", "critical"
 
 struct Finding {
   std::string rule;    // filled in by the engine
@@ -18,6 +22,7 @@ struct Finding {
   std::string statistic;  // of what `observed` is: "abs_mean"
   double observed = 0.0;
   double threshold = 0.0;
+  Severity severity = Severity::kWarning;
   std::string message;  // a sentence a person understands
 
   bool operator==(const Finding&) const = default;

@@ -43,6 +43,8 @@ struct Coverage {
   std::uint64_t matched_tensors = 0;  // distinct names
   std::uint64_t checked_tensor_steps = 0;
   std::uint64_t skipped_steps = 0;  // steps at which nothing matched
+  // Matched, but not judged: the rule needs raw values, and none were kept.
+  std::uint64_t valueless_tensor_steps = 0;
 };
 
 class Rule {
@@ -52,6 +54,9 @@ class Rule {
   virtual void check(const StepView& step, std::vector<Finding>& findings) = 0;
   // A step before the rule's start_step: to remember, not to judge.
   virtual void observe(const StepView&) {}
+  // Time has gone by without a step: asked by whoever waits for the next one. The clock is that of
+  // StepInfo::wall_time_ns.
+  virtual void pass_time(std::int64_t /*now_ns*/, std::vector<Finding>& /*findings*/) {}
   virtual Coverage coverage() const = 0;
   // What it looks for, for "matched no tensor" messages.
   virtual std::string selection() const = 0;
@@ -59,10 +64,39 @@ class Rule {
   virtual std::vector<std::string> wanted_collections() const { return {}; }
 };
 
+// Where in a training an illness sits, in the order in which one causes the next: findings that
+// occur together are explained by the earliest of them.
+enum class Stage : std::uint8_t {
+  kSystem,
+  kData,
+  kLearningRate,
+  kPrecision,
+  kWeights,
+  kOptimizer,
+  kGradient,
+  kActivation,
+  kLoss,
+  kNonFinite,
+};
+std::string_view stage_name(Stage stage);  // "system", "learning rate", …
+
+// What a person is told beside the finding itself.
+struct RuleAdvice {
+  std::string_view why;                      // why it matters, one or two sentences
+  std::span<const std::string_view> causes;  // the likely ones, likeliest first
+  std::string_view next_step;                // what to do now
+};
+
+enum class RuleFamily : std::uint8_t { kClassic, kModern, kTree, kSystem };
+std::string_view rule_family_name(RuleFamily family);  // "classic", "modern", "tree", "system"
+
 struct RuleDescriptor {
   std::string_view name;     // "VanishingGradient"
   std::string_view summary;  // one line
-  std::string_view doc;      // what it detects, how, what to do about it, source; Markdown
+  std::string_view doc;      // what it detects and how, options beyond its source, source; Markdown
+  RuleFamily family = RuleFamily::kClassic;
+  Stage stage = Stage::kLoss;
+  RuleAdvice advice;
   std::span<const ParameterDescriptor> parameters;
   std::span<const std::string_view> collections;  // that should be captured for it to see something
   std::unique_ptr<Rule> (*create)(const Parameters& parameters);

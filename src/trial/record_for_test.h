@@ -17,8 +17,9 @@ struct TestTensor {
   std::vector<double> values;  // one element: zero-dimensional
   std::vector<std::string> collections = {};
   DType dtype = DType::kFloat32;
-  bool is_raw = false;    // the raw value as well
-  std::string text = {};  // a text instead of numbers
+  bool is_raw = false;                   // the raw value as well
+  std::string text = {};                 // a text instead of numbers
+  std::vector<std::int64_t> shape = {};  // of more than one dimension; else what `values` says
 };
 
 // What a Recorder does, without its decisions: one worker's dictionary and records.
@@ -35,8 +36,8 @@ class RecordMaker {
         continue;
       }
       const auto size = static_cast<std::int64_t>(tensor.values.size());
-      const Layout layout{tensor.dtype,
-                          size == 1 ? std::vector<std::int64_t>{} : std::vector{size}};
+      Layout layout{tensor.dtype, tensor.shape};
+      if (layout.shape.empty() && size != 1) layout.shape = {size};
       const LayoutId layout_of_tensor = layout_id(layout, *record);
       const std::size_t element_bytes = dtype_size_bytes(tensor.dtype);
       const BufferPool::Buffer buffer = pool_.acquire(element_bytes * tensor.values.size());

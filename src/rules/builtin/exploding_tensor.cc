@@ -1,13 +1,13 @@
 // ExplodingTensor: NaN or infinities in a tensor.
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include <fmt/core.h>
 
 #include "base/text.h"
 #include "rules/registry.h"
-#include "rules/tensor_selector.h"
-#include "rules/worker_policy.h"
+#include "rules/tensor_rule.h"
 
 namespace tensortap {
 namespace {
@@ -24,11 +24,6 @@ infinite only because a large float32 value did not fit into it.
 Looks at all saved tensors, or at the union of `collection_names` and `tensor_regex`, at steps of
 every mode. Several workers are judged one by one.
 
-What to do: look at the first step and, in it, at the first tensor in the order of the forward
-pass. Common causes are a learning rate too high (clip gradients, warm up), log or division by
-zero in a hand-written loss, a square root at zero, float16 overflow (loss scaling, bfloat16), and
-bad input data.
-
 Source: SageMaker Debugger's rule of that name.)";
 
 constexpr std::array<ParameterDescriptor, 4> kParameters = {{
@@ -42,47 +37,58 @@ constexpr std::array<ParameterDescriptor, 4> kParameters = {{
      "Whose tensors count with several workers: any (each is judged) or first."},
 }};
 
-class ExplodingTensor : public Rule {
+constexpr std::array<std::string_view, 5> kCauses = {
+    "a learning rate that is too high, or no warm-up",
+    "a division, logarithm or square root at zero in a hand-written loss or layer",
+    "float16 overflow without loss scaling",
+    "NaN or infinite values in the input data",
+    "an exploding gradient that is not clipped",
+};
+
+class ExplodingTensor : public TensorRule {
  public:
   explicit ExplodingTensor(const Parameters& parameters)
-      : only_nan_(parameters.get_bool("only_nan")),
-        policy_(parse_worker_policy(kName, parameters.get_string("worker_policy"), kPolicies)),
-        selector_(parameters.get_list("collection_names"), parameters.get_list("tensor_regex")) {}
+      : TensorRule({.collections = parameters.get_list("collection_names"),
+                    .regexes = parameters.get_list("tensor_regex"),
+                    .is_training_only = false,
+                    .policy = parse_worker_policy(kName, parameters.get_string("worker_policy"),
+                                                  kPolicies)}),
+        only_nan_(parameters.get_bool("only_nan")) {}
 
-  void check(const StepView& step, std::vector<Finding>& findings) override {
-    std::uint64_t count = 0;
-    for (const WorkerStep& worker : judged_workers(step, policy_)) {
-      offenders_.clear();
-      for (const StatisticsRow& row : worker.record->rows) {
-        if (!selector_.selects(worker, row.tensor)) continue;
-        ++count;
-        const Statistics& s = row.statistics;
-        const std::uint64_t infinite = only_nan_ ? 0 : s.positive_inf_count | s.negative_inf_count;
-        if ((s.nan_count | infinite) != 0) offenders_.push_back(&row);
-      }
-      std::sort(
-          offenders_.begin(), offenders_.end(),
-          [](const StatisticsRow* a, const StatisticsRow* b) { return a->tensor < b->tensor; });
-      for (const StatisticsRow* row : offenders_) findings.push_back(describe(step, worker, *row));
+ protected:
+  void begin(const StepView&) override { offenders_.clear(); }
+
+  void look_at(const StepView&, const WorkerStep& worker, const StatisticsRow& row,
+               std::vector<Finding>*) override {
+    const Statistics& s = row.statistics;
+    const std::uint64_t infinite = only_nan_ ? 0 : s.positive_inf_count | s.negative_inf_count;
+    if ((s.nan_count | infinite) != 0) offenders_.push_back({&worker, &row});
+  }
+
+  // In the order of the workers, and of each worker's tensors as they first appeared.
+  void end(const StepView& step, std::vector<Finding>* findings) override {
+    if (findings == nullptr) return;
+    std::stable_sort(offenders_.begin(), offenders_.end(),
+                     [](const Offender& a, const Offender& b) {
+                       return std::tie(a.worker, a.row->tensor) < std::tie(b.worker, b.row->tensor);
+                     });
+    for (const Offender& offender : offenders_) {
+      findings->push_back(describe(step, *offender.worker, *offender.row));
     }
-    coverage_.checked_tensor_steps += count;
-    ++(count > 0 ? coverage_.checked_steps : coverage_.skipped_steps);
   }
-
-  Coverage coverage() const override {
-    Coverage coverage = coverage_;
-    coverage.matched_tensors = selector_.matched_tensors();
-    return coverage;
-  }
-  std::string selection() const override { return selector_.description(); }
-  std::vector<std::string> wanted_collections() const override { return selector_.collections(); }
 
  private:
+  struct Offender {
+    const WorkerStep* worker;
+    const StatisticsRow* row;
+  };
+
   static Finding describe(const StepView& step, const WorkerStep& worker,
                           const StatisticsRow& row) {
     const Statistics& s = row.statistics;
     const std::uint64_t infinite = s.positive_inf_count + s.negative_inf_count;
-    Finding finding = finding_at(step, worker.dictionary->tensors[row.tensor].name, worker.worker);
+    Finding finding = finding_at(step, tensor_name(worker, row), worker.worker);
+    finding.severity = Severity::kCritical;
     finding.statistic = s.nan_count != 0 ? "nan_count" : "inf_count";
     finding.observed = static_cast<double>(s.nan_count != 0 ? s.nan_count : infinite);
     finding.threshold = 0.0;
@@ -92,15 +98,12 @@ class ExplodingTensor : public Rule {
     if (s.negative_inf_count != 0) counts.push_back(fmt::format("{} -Inf", s.negative_inf_count));
     finding.message = fmt::format("{} holds {} at step {}, of {} elements ({}).", finding.tensor,
                                   join(counts, ", "), finding.step, s.count,
-                                  dtype_name(worker.dictionary->layouts[row.layout].dtype));
+                                  dtype_name(layout_of(worker, row).dtype));
     return finding;
   }
 
   const bool only_nan_;
-  const WorkerPolicy policy_;
-  TensorSelector selector_;
-  Coverage coverage_;
-  std::vector<const StatisticsRow*> offenders_;
+  std::vector<Offender> offenders_;
 };
 
 }  // namespace
@@ -110,6 +113,13 @@ const RuleDescriptor& exploding_tensor_rule() {
       .name = kName,
       .summary = "NaN or infinite elements in a tensor.",
       .doc = kDoc,
+      .family = RuleFamily::kClassic,
+      .stage = Stage::kNonFinite,
+      .advice = {"One such element spoils everything that is computed from it; the weights do not "
+                 "recover by themselves.",
+                 kCauses,
+                 "Look at the first step and, in it, at the first tensor in the order of the "
+                 "forward pass; go back to a checkpoint from before that step."},
       .parameters = kParameters,
       .collections = {},
       .create = [](const Parameters& parameters) -> std::unique_ptr<Rule> {

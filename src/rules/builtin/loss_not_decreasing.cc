@@ -43,10 +43,6 @@ Steps are counted within `mode`. Unset, the first of EVAL, TRAIN, GLOBAL in whic
 counts for that tensor; since a rule cannot know the future, its TRAIN steps are judged until its
 first EVAL step. With mode GLOBAL all steps count, by global step.
 
-What to do: check that the optimizer steps and its learning rate is neither zero nor too high,
-that gradients arrive (VanishingGradient), that labels belong to their inputs, and whether the
-model has simply converged.
-
 Source: SageMaker Debugger's rule of that name; `tolerate_small_increase` and `worker_policy` are
 additions.)";
 
@@ -72,6 +68,14 @@ constexpr std::array<ParameterDescriptor, 9> kParameters = {{
 }};
 
 constexpr std::array<std::string_view, 1> kCollections = {kLosses};
+
+constexpr std::array<std::string_view, 5> kCauses = {
+    "a learning rate that is zero, too low or too high",
+    "no gradient arrives: the optimizer has other parameters, or something detaches the loss",
+    "labels that do not belong to their inputs",
+    "a model that is too small for the task",
+    "the model has simply converged",
+};
 
 // Which steps a value is one of, in order of preference.
 enum Counter : std::size_t { kEvalSteps, kTrainSteps, kGlobalSteps, kCounterCount };
@@ -366,6 +370,11 @@ const RuleDescriptor& loss_not_decreasing_rule() {
       .name = kName,
       .summary = "A loss that does not fall fast enough, rises, or is no number.",
       .doc = kDoc,
+      .family = RuleFamily::kClassic,
+      .stage = Stage::kLoss,
+      .advice = {"The training costs time and the model no longer gets better by it.", kCauses,
+                 "Look at the learning rate and at the gradients of the same steps; if the loss is "
+                 "as low as it should be, stop the training."},
       .parameters = kParameters,
       .collections = kCollections,
       .create = [](const Parameters& parameters) -> std::unique_ptr<Rule> {

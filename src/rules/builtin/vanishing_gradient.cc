@@ -5,8 +5,7 @@
 #include <fmt/core.h>
 
 #include "rules/registry.h"
-#include "rules/tensor_selector.h"
-#include "rules/worker_policy.h"
+#include "rules/tensor_rule.h"
 
 namespace tensortap {
 namespace {
@@ -27,11 +26,6 @@ A gradient without a finite element has no mean and does not fire; ExplodingTens
 parameter that is frozen but still gets a gradient of exact zeros fires, unless `ignore_frozen` is
 set.
 
-What to do: look at where in the network the small gradients begin. Common causes are saturating
-activations (sigmoid, tanh) in deep stacks, weights initialised too small, a missing normalisation
-or residual path, a loss scaled down too far, float16 underflow, and units that are dead (see the
-gradients' zero_count).
-
 Source: SageMaker Debugger's rule of that name (threshold 1e-7); `min_consecutive` and
 `ignore_frozen` are additions.)";
 
@@ -48,43 +42,49 @@ constexpr std::array<ParameterDescriptor, 4> kParameters = {{
 
 constexpr std::array<std::string_view, 1> kCollections = {kCollection};
 
-class VanishingGradient : public Rule {
+constexpr std::array<std::string_view, 5> kCauses = {
+    "saturating activations (sigmoid, tanh) in a deep stack",
+    "weights initialised too small",
+    "no normalisation and no residual path in a deep network",
+    "dead units: see the gradients' zero_count",
+    "float16 underflow, or a loss that is scaled down too far",
+};
+
+class VanishingGradient : public TensorRule {
  public:
   explicit VanishingGradient(const Parameters& parameters)
-      : threshold_(parameters.get_float("threshold")),
+      : TensorRule({.collections = {std::string(kCollection)},
+                    .policy = parse_worker_policy(kName, parameters.get_string("worker_policy"),
+                                                  kPolicies)}),
+        threshold_(parameters.get_float("threshold")),
         min_consecutive_(parameters.get_int("min_consecutive")),
-        ignore_frozen_(parameters.get_bool("ignore_frozen")),
-        policy_(parse_worker_policy(kName, parameters.get_string("worker_policy"), kPolicies)),
-        selector_({std::string(kCollection)}, {}) {}
+        ignore_frozen_(parameters.get_bool("ignore_frozen")) {}
 
-  void check(const StepView& step, std::vector<Finding>& findings) override {
-    if (!is_judged(step.mode)) return;
-    offenders_.clear();
-    const std::uint64_t count = look_at(step);
-    coverage_.checked_tensor_steps += count;
-    ++(count > 0 ? coverage_.checked_steps : coverage_.skipped_steps);
+ protected:
+  void begin(const StepView&) override { offenders_.clear(); }
+
+  void look_at(const StepView& step, const WorkerStep& worker, const StatisticsRow& row,
+               std::vector<Finding>*) override {
+    const double abs_mean = row.statistics.abs_mean;  // NaN when nothing is finite
+    bool is_offending = abs_mean < threshold_;
+    if (min_consecutive_ > 1 || ignore_frozen_) {
+      is_offending = remember(worker, row, step.mode) && is_offending;
+    }
+    if (is_offending) offenders_.push_back({abs_mean, &worker, row.tensor});
+  }
+
+  void end(const StepView& step, std::vector<Finding>* findings) override {
+    if (findings == nullptr) return;
     std::sort(offenders_.begin(), offenders_.end());
-    for (const Offender& offender : offenders_) findings.push_back(describe(step, offender));
+    for (const Offender& offender : offenders_) findings->push_back(describe(step, offender));
   }
-
-  void observe(const StepView& step) override {
-    if (is_judged(step.mode)) look_at(step);
-  }
-
-  Coverage coverage() const override {
-    Coverage coverage = coverage_;
-    coverage.matched_tensors = selector_.matched_tensors();
-    return coverage;
-  }
-  std::string selection() const override { return selector_.description(); }
-  std::vector<std::string> wanted_collections() const override { return selector_.collections(); }
 
  private:
   // Smallest first, then in the order of workers and of layers (ids ascend as tensors first
   // appear).
   struct Offender {
     double abs_mean = 0.0;
-    std::size_t worker = 0;  // position in the step
+    const WorkerStep* worker = nullptr;
     TensorId tensor = 0;
     auto operator<=>(const Offender&) const = default;
   };
@@ -93,34 +93,10 @@ class VanishingGradient : public Rule {
     bool was_nonzero = false;
   };
 
-  static bool is_judged(Mode mode) { return mode == Mode::kTrain || mode == Mode::kGlobal; }
-
-  // Fills offenders_; gives the number of gradients seen.
-  std::uint64_t look_at(const StepView& step) {
-    std::uint64_t count = 0;
-    const std::span<const WorkerStep> workers = judged_workers(step, policy_);
-    for (std::size_t w = 0; w < workers.size(); ++w) {
-      for (const StatisticsRow& row : workers[w].record->rows) {
-        if (!selector_.selects(workers[w], row.tensor)) continue;
-        ++count;
-        const double abs_mean = row.statistics.abs_mean;  // NaN when nothing is finite
-        bool is_offending = abs_mean < threshold_;
-        if (min_consecutive_ > 1 || ignore_frozen_) {
-          is_offending = remember(workers[w].worker_index, row, step.mode) && is_offending;
-        }
-        if (is_offending) offenders_.push_back({abs_mean, w, row.tensor});
-      }
-    }
-    return count;
-  }
-
   // Whether the history of the tensor lets it fire when it is low at this step.
-  bool remember(std::uint32_t worker, const StatisticsRow& row, Mode mode) {
+  bool remember(const WorkerStep& worker, const StatisticsRow& row, Mode mode) {
     if (row.statistics.finite_count() == 0) return false;
-    if (histories_.size() <= worker) histories_.resize(worker + 1);
-    std::vector<History>& histories = histories_[worker];
-    if (histories.size() <= row.tensor) histories.resize(row.tensor + 1);
-    History& history = histories[row.tensor];
+    History& history = histories_.at(worker, row.tensor);
     std::int64_t& low = history.low_in_a_row[mode == Mode::kTrain ? 0 : 1];
     low = row.statistics.abs_mean < threshold_ ? low + 1 : 0;
     history.was_nonzero = history.was_nonzero || row.statistics.abs_mean > 0.0;
@@ -128,9 +104,8 @@ class VanishingGradient : public Rule {
   }
 
   Finding describe(const StepView& step, const Offender& offender) const {
-    const WorkerStep& worker = step.workers[offender.worker];
-    Finding finding =
-        finding_at(step, worker.dictionary->tensors[offender.tensor].name, worker.worker);
+    Finding finding = finding_at(step, offender.worker->dictionary->tensors[offender.tensor].name,
+                                 offender.worker->worker);
     finding.statistic = "abs_mean";
     finding.observed = offender.abs_mean;
     finding.threshold = threshold_;
@@ -144,11 +119,8 @@ class VanishingGradient : public Rule {
   const double threshold_;
   const std::int64_t min_consecutive_;
   const bool ignore_frozen_;
-  const WorkerPolicy policy_;
-  TensorSelector selector_;
-  Coverage coverage_;
   std::vector<Offender> offenders_;
-  std::vector<std::vector<History>> histories_;  // [worker_index][tensor]
+  PerTensor<History> histories_;
 };
 
 }  // namespace
@@ -158,6 +130,13 @@ const RuleDescriptor& vanishing_gradient_rule() {
       .name = kName,
       .summary = "Gradients so small that a layer no longer learns.",
       .doc = kDoc,
+      .family = RuleFamily::kClassic,
+      .stage = Stage::kGradient,
+      .advice = {"A layer whose gradient is next to nothing does not learn, and neither does what "
+                 "lies before it.",
+                 kCauses,
+                 "Look at where in the network the small gradients begin, and at the activations "
+                 "and the initialisation there."},
       .parameters = kParameters,
       .collections = kCollections,
       .create = [](const Parameters& parameters) -> std::unique_ptr<Rule> {

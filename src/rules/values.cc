@@ -1,0 +1,23 @@
+#include "rules/values.h"
+
+#include <algorithm>
+
+#include "tensor/decode.h"
+
+namespace tensortap {
+
+std::optional<TensorValues> values_of(const WorkerStep& worker, const StatisticsRow& row) {
+  const Layout& layout = worker.dictionary->layouts[row.layout];
+  const std::vector<RawTensor>& raws = worker.record->raws;
+  const auto raw = std::find_if(raws.begin(), raws.end(),
+                                [&](const RawTensor& one) { return one.tensor == row.tensor; });
+  if (raw != raws.end()) {
+    return TensorValues{layout.shape, decode_elements(layout.dtype, raw->data.bytes())};
+  }
+  if (row.statistics.count == 0) return TensorValues{layout.shape, {}};
+  const std::optional<double> value = single_value(row);
+  if (!value) return std::nullopt;
+  return TensorValues{layout.shape, {*value}};
+}
+
+}  // namespace tensortap

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch.compiler import is_compiling
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -20,7 +19,13 @@ from tensortap.exceptions import InvalidTypeError
 from tensortap.pytorch.border import StepBorder
 from tensortap.pytorch.modules import ModuleCallback, ModuleTable, require_module
 from tensortap.pytorch.parameters import ParameterTable
-from tensortap.pytorch.tensors import Item, RecordedTensors, iterate_tensors, make_item
+from tensortap.pytorch.tensors import (
+    Item,
+    RecordedTensors,
+    is_real_call,
+    iterate_tensors,
+    make_item,
+)
 
 
 class Hook(BaseHook):
@@ -125,7 +130,9 @@ class Hook(BaseHook):
         name = self._modules.add_root(module, is_watched=True)
         self._parameters.add_root(module, name)
         self._handles.append(
-            module.register_forward_pre_hook(ModuleCallback(self._on_root_forward))
+            module.register_forward_pre_hook(
+                ModuleCallback(self._on_root_forward), with_kwargs=True
+            )
         )
 
     #: The name that patched frameworks use.
@@ -195,8 +202,8 @@ class Hook(BaseHook):
     # ---------------------------------------------------------------- called by PyTorch
 
     @fenced
-    def _on_root_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if is_compiling():
+    def _on_root_forward(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        if not is_real_call():
             return
         driver = self._driver() if self._driver is not None else None
         if driver is None:
@@ -205,17 +212,17 @@ class Hook(BaseHook):
         if module is driver or not self._engine.in_step:
             self._begin_step()
         if self._is_due:
-            self._record_inputs(module, args)
+            self._record_inputs(module, args, kwargs)
 
     @fenced
-    def _on_inputs(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if not is_compiling():
-            self._record_inputs(module, args)
+    def _on_inputs(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        if is_real_call():
+            self._record_inputs(module, args, kwargs)
 
     @fenced
     def _on_outputs(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         session = self._engine
-        if is_compiling() or not session.in_step or not self._is_due:
+        if not is_real_call() or not session.in_step or not self._is_due:
             return
         entry = self._modules.find(module)
         if entry is not None:
@@ -225,7 +232,8 @@ class Hook(BaseHook):
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if not self._is_ours(optimizer):
             return
-        if not self._optimizer_seen:
+        # LBFGS calls for many forward and backward passes within its one step: autograd has to tell.
+        if not self._optimizer_seen and not isinstance(optimizer, torch.optim.LBFGS):
             self._optimizer_seen = True
             self._parameters.stop_watching_accumulation()
         self._border.see_more()  # when it is the second optimizer of the step
@@ -349,13 +357,14 @@ class Hook(BaseHook):
         if items:
             self._engine.record_batch(items)
 
-    def _record_inputs(self, module: torch.nn.Module, args: Any) -> None:
+    def _record_inputs(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         session = self._engine
         if not session.in_step or not self._is_due:
             return
         entry = self._modules.find(module)
         if entry is not None:
-            self._record((entry.take_input_id(session), t) for t in iterate_tensors(args))
+            inputs = (args, kwargs) if kwargs else args
+            self._record((entry.take_input_id(session), t) for t in iterate_tensors(inputs))
 
     def _before_mode_change(self) -> None:
         # The open step belongs to the old mode; a rule's stop waits for the next forward pass.

@@ -38,10 +38,10 @@ class ModuleCallback:
     def __init__(self, method: Callable[..., None] | None) -> None:
         self._method = weakref.WeakMethod(method) if method is not None else None
 
-    def __call__(self, module: torch.nn.Module, args: Any, output: Any = None) -> None:
+    def __call__(self, module: torch.nn.Module, args: Any, more: Any) -> None:
         method = self._method() if self._method is not None else None
         if method is not None:
-            method(module, args, output)
+            method(module, args, more)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ModuleCallback:
         return ModuleCallback(None)
@@ -85,7 +85,7 @@ class ModuleEntry:
         return _indexed_id(session, self._outputs, f"{self.name}_output_", self.next_output - 1)
 
     def take_input_id(self, session: _core.Session) -> int | None:
-        """Id of the step's next positional input; None when no saved collection wants it."""
+        """Id of the step's next input; None when no saved collection wants it."""
         self.next_input += 1
         return _indexed_id(session, self._inputs, f"{self.name}_input_", self.next_input - 1)
 
@@ -133,6 +133,7 @@ class ModuleTable:
         self._entries: dict[int, ModuleEntry] = {}
         self._roots: list[tuple[weakref.ref[torch.nn.Module], str]] = []
         self._root_names: set[str] = set()
+        self._owners: dict[str, str] = {}  # which root's module has a name
         self._is_armed = False
 
     def add_root(self, root: torch.nn.Module, *, is_watched: bool = False) -> str:
@@ -169,10 +170,13 @@ class ModuleTable:
         self.disarm()
         return name
 
-    def _take_in(self, root: torch.nn.Module, name: str) -> None:
+    def _take_in(self, root: torch.nn.Module, root_name: str) -> None:
         for path, module in root.named_modules():
             if self.find(module) is None:
-                self._entries[id(module)] = ModuleEntry(module, path or name)
+                name = path or root_name
+                if self._owners.setdefault(name, root_name) != root_name:
+                    name = f"{root_name}_{path}"
+                self._entries[id(module)] = ModuleEntry(module, name)
 
     def _scan(self) -> None:
         """Take in modules that the user has added since; quick when there are none."""
@@ -203,7 +207,9 @@ class ModuleTable:
             if module is None:
                 continue
             if not entry.is_watched and entry.is_wanted(self._session, "input"):
-                entry.handles.append(module.register_forward_pre_hook(self._before))
+                entry.handles.append(
+                    module.register_forward_pre_hook(self._before, with_kwargs=True)
+                )
             if entry.is_wanted(self._session, "output"):
                 entry.handles.append(module.register_forward_hook(self._after))
 

@@ -25,7 +25,7 @@ class ParameterEntry:
         self.parameter = parameter
         self.weight_id = weight_id
         self.gradient_id = gradient_id
-        self.seen_gradient = _gradient_stamp(parameter)
+        self.seen_gradient = _GradientStamp(parameter.grad)
 
 
 class ParameterTable:
@@ -105,7 +105,7 @@ class ParameterTable:
                 continue
             if only is not None and id(entry.parameter) not in only:
                 continue
-            if only_changed and entry.seen_gradient == _gradient_stamp(entry.parameter):
+            if only_changed and entry.seen_gradient.is_of(gradient):
                 continue
             if self._session.is_due(entry.gradient_id):
                 item = make_item(entry.gradient_id, gradient, keep_alive)
@@ -155,7 +155,19 @@ class _AccumulationCallback:
         return (_AccumulationCallback, (None, self._gradient_id))
 
 
-def _gradient_stamp(parameter: torch.nn.Parameter) -> tuple[int, int]:
-    """Changes whenever somebody writes to the gradient or replaces it."""
-    gradient = parameter.grad
-    return (0, 0) if gradient is None else (id(gradient), gradient._version)
+class _GradientStamp:
+    """A gradient as it was. Holds it weakly: a new one may lie at the very place of the old one."""
+
+    __slots__ = ("_reference", "_version")
+
+    def __init__(self, gradient: torch.Tensor | None) -> None:
+        self._reference: weakref.ref[torch.Tensor] | None = None
+        self._version: int = getattr(gradient, "_version", 0)
+        if gradient is not None:
+            self._reference = weakref.ref(gradient)
+
+    def is_of(self, gradient: torch.Tensor) -> bool:
+        """Whether nobody has written to the gradient or replaced it since."""
+        if self._reference is None or self._reference() is not gradient:
+            return False
+        return bool(self._version == gradient._version)

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 import torch
+from torch.compiler import is_compiling
+from torch.nn.utils.rnn import PackedSequence
 
 from tensortap import _core
 
@@ -100,6 +102,14 @@ def _to_plain(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.cpu().resolve_neg()
 
 
+def is_real_call() -> bool:
+    """Whether a module is called by the training: not traced by a compiler, not repeated by checkpointing.
+
+    Checkpointing calls modules again while a backward pass is under way.
+    """
+    return not is_compiling() and bool(torch._C._current_graph_task_id() == -1)
+
+
 class RecordedTensors:
     """The tensor objects that this step has recorded: one module's output is the next one's input.
 
@@ -129,9 +139,14 @@ class RecordedTensors:
 
 
 def iterate_tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Tensors inside tuples, lists, mappings and dataclasses, depth first in their own order."""
+    """Tensors inside tuples, lists, mappings and dataclasses, depth first in their own order.
+
+    A packed sequence stands for its data: its batch sizes are no values of the training.
+    """
     if isinstance(value, torch.Tensor):
         yield value
+    elif isinstance(value, PackedSequence):
+        yield value.data
     elif isinstance(value, list | tuple):
         for part in value:
             yield from iterate_tensors(part)

@@ -36,6 +36,17 @@ struct PySession {
   }
 };
 
+// Stays on a user's model, so it must not keep the run open.
+struct PyGate {
+  std::weak_ptr<Session> session;
+
+  // The GIL stays: an idle step hands nothing over.
+  bool pass(bool driver) const noexcept {
+    const std::shared_ptr<Session> alive = session.lock();
+    return alive == nullptr || alive->recorder().begin_idle_step(driver);
+  }
+};
+
 Backpressure to_backpressure(const std::string& name) {
   if (name == "block") return Backpressure::kBlock;
   if (name == "drop") return Backpressure::kDrop;
@@ -253,8 +264,23 @@ void bind_setup(nb::class_<PySession>& type) {
           "find",
           [](const PySession& self, const std::string& name) { return self.recorder().find(name); },
           nb::arg("name"))
-      .def("is_included", [](const PySession& self,
-                             std::string_view name) { return self.recorder().is_included(name); })
+      .def(
+          "is_included",
+          [](const PySession& self, std::string_view name,
+             const std::vector<std::string>& collections) {
+            return self.recorder().is_included(name, collections);
+          },
+          nb::arg("name"), nb::arg("collections") = std::vector<std::string>{})
+      .def(
+          "tensor_name",
+          [](const PySession& self, TensorId id) {
+            const std::vector<TensorInfo>& tensors = self.recorder().dictionary().tensors;
+            if (id >= tensors.size()) {
+              throw Error(ErrorCode::kInvalidArgument, fmt::format("no tensor has the id {}", id));
+            }
+            return tensors[id].name;
+          },
+          nb::arg("id"))
       .def_prop_ro("plan_version",
                    [](const PySession& self) { return self.recorder().plan_version(); })
       .def(
@@ -292,6 +318,11 @@ void bind_steps(nb::class_<PySession>& type) {
             return self.recorder().begin_step().any_due();
           },
           "Ends an open step, plans the next. True when anything is due.")
+      .def(
+          "gate", [](const PySession& self) { return PyGate{self.session}; },
+          "What lets steps pass in which nothing is due; keeps the session from nothing.")
+      .def_prop_ro("is_next_step_due",
+                   [](const PySession& self) { return self.recorder().is_next_step_due(); })
       .def_prop_ro("in_step", [](const PySession& self) { return self.recorder().in_step(); })
       .def_prop_ro("any_due",
                    [](const PySession& self) { return self.recorder().plan().any_due(); })
@@ -336,6 +367,12 @@ void bind_record(nb::class_<PySession>& type) {
                    "statistics: collections.abc.Mapping[str, float], /) -> None"),
            "Statistics that the framework computed; stored names of `statistic_table()`, all "
            "others 0.")
+      .def(
+          "record_number",
+          [](const PySession& self, TensorId id, double value) {
+            self.recorder().record_number(id, value);
+          },
+          nb::arg("id"), nb::arg("value"), "A number, when it is due.")
       .def("record_scalar", [](const PySession& self, const std::string& name,
                                double value) { self.recorder().record_scalar(name, value); })
       .def("record_text", [](const PySession& self, const std::string& name,
@@ -347,6 +384,14 @@ void bind_outcome(nb::class_<PySession>& type) {
       .def_prop_ro("findings", [](const PySession& self) { return self.session->findings(); })
       .def("rule_reports", [](const PySession& self) { return self.session->rule_reports(); })
       .def("live_trial", [](const PySession& self) { return self.session->live_trial(); })
+      .def(
+          "put_document",
+          [](const PySession& self, const std::string& name, const std::string& text) {
+            const nb::gil_scoped_release release;
+            self.recorder().put_document(name, text);
+          },
+          nb::arg("name"), nb::arg("text"),
+          "Writes or replaces a file of the run; a dry run has none.")
       .def("export_collections",
            [](const PySession& self) { self.recorder().export_collections(); })
       .def(
@@ -371,6 +416,10 @@ void bind_outcome(nb::class_<PySession>& type) {
 }  // namespace
 
 void bind_session(nb::module_& module) {
+  nb::class_<PyGate>(module, "Gate", "Begins the steps of a session in which nothing is due.")
+      .def("pass_step", &PyGate::pass, nb::arg("driver"),
+           "Begins the next step and gives True, unless it or the one after it is due. A caller "
+           "that is not the driver only makes sure that a step is open.");
   nb::class_<PySession> type(
       module, "Session",
       "One training process: recorder, live trial, rules and actions.\n\n"

@@ -523,6 +523,14 @@ def check_trial(
 ) -> tuple[list[Finding], list[RuleReport]]:
     """`python_rules`: name and callable, as Session.add_rule takes them."""
 
+class Gate:
+    """Begins the steps of a session in which nothing is due."""
+
+    def pass_step(self, driver: bool) -> bool:
+        """
+        Begins the next step and gives True, unless it or the one after it is due. A caller that is not the driver only makes sure that a step is open.
+        """
+
 class Session:
     """
     One training process: recorder, live trial, rules and actions.
@@ -562,7 +570,8 @@ class Session:
     def invalidate_plan(self) -> None: ...
     def intern(self, name: str, collections: Sequence[str] = []) -> int: ...
     def find(self, name: str) -> int | None: ...
-    def is_included(self, arg: str, /) -> bool: ...
+    def is_included(self, name: str, collections: Sequence[str] = []) -> bool: ...
+    def tensor_name(self, id: int) -> str: ...
     @property
     def plan_version(self) -> int: ...
     def add_rule(
@@ -588,6 +597,13 @@ class Session:
     def begin_step(self) -> bool:
         """Ends an open step, plans the next. True when anything is due."""
 
+    def gate(self) -> Gate:
+        """
+        What lets steps pass in which nothing is due; keeps the session from nothing.
+        """
+
+    @property
+    def is_next_step_due(self) -> bool: ...
     @property
     def in_step(self) -> bool: ...
     @property
@@ -640,6 +656,9 @@ class Session:
         Statistics that the framework computed; stored names of `statistic_table()`, all others 0.
         """
 
+    def record_number(self, id: int, value: float) -> None:
+        """A number, when it is due."""
+
     def record_scalar(self, arg0: str, arg1: float, /) -> None: ...
     def record_text(self, arg0: str, arg1: str, /) -> None: ...
     @property
@@ -648,6 +667,9 @@ class Session:
     def findings(self) -> list[Finding]: ...
     def rule_reports(self) -> list[RuleReport]: ...
     def live_trial(self) -> Trial: ...
+    def put_document(self, name: str, text: str) -> None:
+        """Writes or replaces a file of the run; a dry run has none."""
+
     def export_collections(self) -> None: ...
     def flush(self, timeout_s: float = 10.0) -> bool: ...
     def close(self) -> None: ...

@@ -104,16 +104,31 @@ void Recorder::State::advance_counters() {
   mode_steps[index_of(Mode::kGlobal)] = step;
 }
 
+void Recorder::State::open_step() {
+  advance_counters();
+  step_mode = mode;
+  ++step_serial;
+  in_step = true;
+  begun_ns = monotonic_time_ns();
+}
+
 void Recorder::State::begin_step() {
   end_step();
   const std::lock_guard lock(mutex);
   if (needs_planning) configure_planner();
-  advance_counters();
-  step_mode = mode;
-  planner.select(mode, mode_steps[index_of(mode)]);
-  ++step_serial;
-  in_step = true;
-  begun_ns = monotonic_time_ns();
+  open_step();
+  const std::int64_t mode_step = mode_steps[index_of(mode)];
+  const bool any_due = planner.select(mode, mode_step).any_due();
+  idle_before = any_due ? 0 : planner.next_due(mode, mode_step);
+}
+
+bool Recorder::State::begin_idle_step() noexcept {
+  const std::lock_guard lock(mutex);
+  if (needs_planning || !builder.is_empty()) return false;
+  // The step after it, too: a hook prepares for a step that is due.
+  if (mode_steps[index_of(mode)] + 2 >= idle_before) return false;
+  open_step();
+  return true;
 }
 
 void Recorder::State::end_step() noexcept {
@@ -289,10 +304,11 @@ std::optional<TensorId> Recorder::find(std::string_view name) const {
   return state_->table.find(name);
 }
 
-bool Recorder::is_included(std::string_view name) const {
+bool Recorder::is_included(std::string_view name, std::span<const std::string> collections) const {
   if (state_->is_inert()) return false;
   const std::lock_guard lock(state_->mutex);
-  const std::vector<std::string> names = state_->collections.collections_of(name);
+  std::vector<std::string> names = state_->collections.collections_of(name);
+  names.insert(names.end(), collections.begin(), collections.end());
   if (!state_->needs_planning) return state_->planner.is_ever_due(names);
   StepPlanner planner(planner_defaults(state_->options));
   planner.configure(state_->collections);
@@ -307,6 +323,7 @@ void Recorder::set_mode(Mode mode) {
   if (state_->is_inert() || mode == state_->mode) return;
   state_->end_step();
   state_->mode = mode;
+  state_->idle_before = 0;
 }
 
 Mode Recorder::mode() const { return state_->mode; }
@@ -323,6 +340,17 @@ const StepPlan& Recorder::begin_step() {
 const StepPlan& Recorder::plan() const { return state_->planner.current(); }
 bool Recorder::in_step() const { return state_->in_step; }
 
+bool Recorder::begin_idle_step(bool driver) noexcept {
+  State& state = *state_;
+  if (state.is_inert() || (!driver && state.in_step && state.idle_before > 0)) return true;
+  return state.begin_idle_step();
+}
+
+bool Recorder::is_next_step_due() const {
+  const std::int64_t next = state_->mode_steps[index_of(state_->mode)] + 1;
+  return state_->planner.next_due(state_->mode, next) == next;
+}
+
 void Recorder::end_step() {
   if (!state_->is_inert()) state_->end_step();
 }
@@ -332,6 +360,10 @@ const Dictionary& Recorder::dictionary() const { return state_->table.dictionary
 
 void Recorder::export_collections() {
   if (!state_->is_inert()) state_->export_collections();
+}
+
+void Recorder::put_document(std::string_view name, std::string_view content) {
+  if (!state_->is_inert() && !state_->options.dry_run) state_->storage->put(name, content);
 }
 
 bool Recorder::flush(std::int64_t timeout_ns) noexcept {

@@ -68,8 +68,9 @@ class Recorder {
   TensorId intern(std::string_view name, std::span<const std::string> collections = {});
   std::optional<TensorId> find(std::string_view name) const;
   // Whether any collection that is being saved could ever want a tensor of this name, interned or
-  // not (so that a hook need not look at it). Holds until plan_version() changes.
-  bool is_included(std::string_view name) const;
+  // not (so that a hook need not look at it). `collections` as for intern(). Holds until
+  // plan_version() changes.
+  bool is_included(std::string_view name, std::span<const std::string> collections = {}) const;
   std::uint64_t plan_version() const;  // +1 for each invalidate_plan()
 
   // Of the next step. A change ends an open step first, so that what is said next goes to the new
@@ -83,6 +84,11 @@ class Recorder {
   const StepPlan& begin_step();
   const StepPlan& plan() const;
   bool in_step() const;
+  // begin_step() for the steps between two that are due, at next to no cost: false, and nothing
+  // done, unless neither the next step nor the one after it is due and the open one holds nothing.
+  // A caller that is not the `driver` only makes sure that a step is open.
+  bool begin_idle_step(bool driver) noexcept;
+  bool is_next_step_due() const;  // as far as the collections say now
 
   // Statistics (and a raw copy when planned) of a tensor that is due; not due: nothing happens. The
   // view's memory is read before the call returns. A second record of the same tensor in a step
@@ -96,6 +102,8 @@ class Recorder {
   // Statistics that the framework computed (on a GPU).
   void record_statistics(TensorId tensor, const Layout& layout, const Statistics& statistics,
                          const Histogram* histogram = nullptr);
+  // A number that the hook itself looked up.
+  void record_number(TensorId tensor, double value);
   // Not gated by the plan: what a script says explicitly is kept, with the step it was said in,
   // saved or not. Outside a step they go to the next one; at close() without a next one, to a step
   // of their own. The name is final (a hook adds "scalar/").
@@ -114,6 +122,8 @@ class Recorder {
 
   // collections/<worker>.json; written at the first end_step and at close when it changed.
   void export_collections();
+  // A file beside the trace that a hook writes at the end. A dry run has none.
+  void put_document(std::string_view name, std::string_view content);
   bool flush(std::int64_t timeout_ns) noexcept;
   // Ends the open step, drains the writer, writes end/<worker>.json. Idempotent, does not throw.
   void close() noexcept;

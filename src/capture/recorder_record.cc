@@ -164,6 +164,13 @@ void Recorder::record_statistics(TensorId tensor, const Layout& layout,
   }
 }
 
+void Recorder::record_number(TensorId tensor, double value) {
+  TensorView view;
+  view.data = &value;
+  view.dtype = DType::kFloat64;
+  record(tensor, view);
+}
+
 // ---- what a script says itself: in a step or between two ----
 
 void Recorder::record_scalar(std::string_view name, double value) {

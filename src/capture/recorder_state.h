@@ -41,6 +41,8 @@ struct Recorder::State {
   void advance_counters();
   void configure_planner();
   void begin_step();
+  void open_step();
+  bool begin_idle_step() noexcept;
   void end_step() noexcept;
   void close() noexcept;
   // Things said after the last step ended: they get a step of their own rather than be lost.
@@ -114,6 +116,7 @@ struct Recorder::State {
   std::uint32_t session = 0;
   Mode step_mode = Mode::kGlobal;  // of the open step
   std::int64_t begun_ns = 0;       // of the open step, monotonic
+  std::int64_t idle_before = 0;    // no step of this mode that comes before that one is due
   std::int64_t handed_step = -1;   // the last one that was handed over
   std::string exported_collections;
   std::size_t exported_count = 0;

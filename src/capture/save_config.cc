@@ -35,6 +35,19 @@ bool SaveConfigMode::can_ever_save() const {
   return start_step < *end_step && save_interval - remainder < *end_step - start_step;
 }
 
+std::int64_t SaveConfigMode::next_step(std::int64_t mode_step) const {
+  std::int64_t next = kNever;
+  for (const std::int64_t step : save_steps) {
+    if (step >= mode_step) next = std::min(next, step);
+  }
+  if (save_interval <= 0) return next;
+  const std::int64_t from = std::max(mode_step, start_step);
+  const std::int64_t past = from % save_interval;
+  const std::int64_t wait = past == 0 ? 0 : save_interval - past;
+  if (from > kNever - wait || (end_step && from + wait >= *end_step)) return next;
+  return std::min(next, from + wait);
+}
+
 void SaveConfigMode::validate() const {
   if (save_interval < 1) {
     throw Error(

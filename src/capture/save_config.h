@@ -22,6 +22,9 @@ struct SaveConfigMode {
   bool should_save_step(std::int64_t mode_step) const;
   // False when no step at all is due (end_step = 0 is smdebug's way to switch a collection off).
   bool can_ever_save() const;
+  // The first step from `mode_step` on that is due; kNever when none is.
+  std::int64_t next_step(std::int64_t mode_step) const;
+  static constexpr std::int64_t kNever = INT64_MAX;
   // Throws Error(kInvalidArgument) unless save_interval >= 1 and no step is negative.
   void validate() const;
   bool operator==(const SaveConfigMode&) const = default;

@@ -1,5 +1,7 @@
 #include "capture/save_config.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -21,6 +23,11 @@ Steps due_steps(const SaveConfigMode& config, std::int64_t end) {
 void expect_due(const char* what, const SaveConfigMode& config, const Steps& due) {
   EXPECT_EQ(due_steps(config, 13), due) << what;
   EXPECT_EQ(config.can_ever_save(), !due.empty()) << what;
+  for (std::int64_t from = 0; from < 13; ++from) {
+    const auto next = std::ranges::lower_bound(due, from);
+    if (next == due.end()) continue;
+    EXPECT_EQ(config.next_step(from), *next) << what << ", from " << from;
+  }
 }
 
 TEST(SaveConfigMode, SavesTheStepsThatSmdebugSaves) {
@@ -51,6 +58,17 @@ TEST(SaveConfigMode, KnowsThatNoMultipleLiesBetweenStartAndEnd) {
   EXPECT_TRUE((SaveConfigMode{.save_interval = 10, .start_step = INT64_MAX}.can_ever_save()));
   EXPECT_FALSE((SaveConfigMode{.save_interval = INT64_MAX, .start_step = 1, .end_step = INT64_MAX}
                     .can_ever_save()));
+}
+
+TEST(SaveConfigMode, KnowsWhenNoStepIsLeft) {
+  EXPECT_EQ((SaveConfigMode{.save_interval = 3, .end_step = 9}.next_step(7)),
+            SaveConfigMode::kNever);
+  EXPECT_EQ((SaveConfigMode{.save_interval = 3, .end_step = 9, .save_steps = {20}}.next_step(7)),
+            20);
+  EXPECT_EQ((SaveConfigMode{.save_interval = INT64_MAX, .start_step = 1}.next_step(1)),
+            SaveConfigMode::kNever);
+  EXPECT_EQ((SaveConfigMode{.save_interval = 10, .start_step = INT64_MAX}.next_step(0)),
+            SaveConfigMode::kNever);
 }
 
 TEST(SaveConfigMode, RefusesWhatCannotBeMeant) {

@@ -16,8 +16,9 @@ constexpr std::size_t kMaxKeptPlans = 32;
 
 constexpr std::string_view kAll = "all";
 
-// The names smdebug's hooks create. They may be empty: a network without biases is no mistake.
-constexpr std::array<std::string_view, 20> kBuiltinNames = {"default",
+// The names smdebug's hooks create, and those that ours add. They may be empty: a network without
+// biases is no mistake.
+constexpr std::array<std::string_view, 34> kBuiltinNames = {"default",
                                                             "all",
                                                             "inputs",
                                                             "outputs",
@@ -36,10 +37,26 @@ constexpr std::array<std::string_view, 20> kBuiltinNames = {"default",
                                                             "feature_importance",
                                                             "average_shap",
                                                             "full_shap",
-                                                            "trees"};
-constexpr std::array<std::string_view, 5> kScalarNames = {"losses", "metrics", "sm_metrics",
-                                                          "feature_importance", "average_shap"};
-constexpr std::array<std::string_view, 2> kTrainingOnlyNames = {"gradients", "optimizer_variables"};
+                                                            "trees",
+                                                            "learning_rates",
+                                                            "timings",
+                                                            "gradient_norms",
+                                                            "gradients_before_clipping",
+                                                            "update_ratios",
+                                                            "loss_scaling",
+                                                            "model_inputs",
+                                                            "relu_output",
+                                                            "relu_input",
+                                                            "tanh_input",
+                                                            "sigmoid_input",
+                                                            "attention_output",
+                                                            "embedding_input",
+                                                            "normalization_output"};
+constexpr std::array<std::string_view, 10> kScalarNames = {
+    "losses",         "metrics",        "sm_metrics", "feature_importance", "average_shap",
+    "learning_rates", "gradient_norms", "timings",    "loss_scaling",       "update_ratios"};
+constexpr std::array<std::string_view, 4> kTrainingOnlyNames = {
+    "gradients", "optimizer_variables", "gradients_before_clipping", "update_ratios"};
 
 template <std::size_t N>
 bool contains(const std::array<std::string_view, N>& names, std::string_view name) {
@@ -175,6 +192,15 @@ const StepPlan& StepPlanner::select(Mode mode, std::int64_t mode_step) {
   extend(*kept_current_);
   current_ = &kept_current_->plan;
   return *current_;
+}
+
+std::int64_t StepPlanner::next_due(Mode mode, std::int64_t mode_step) const {
+  std::int64_t next = SaveConfigMode::kNever;
+  for (const Group& group : groups_) {
+    if (group.is_training_only && is_inference(mode)) continue;
+    next = std::min(next, group.save_config.at(mode)->next_step(mode_step));
+  }
+  return next;
 }
 
 StepPlanner::KeptPlan& StepPlanner::find_or_keep() {

@@ -53,6 +53,8 @@ class StepPlanner {
   // Valid until the next select or configure; the tensors added meanwhile are in it.
   const StepPlan& select(Mode mode, std::int64_t mode_step);
   const StepPlan& current() const { return *current_; }
+  // The first mode step from `mode_step` on at which anything is due; SaveConfigMode::kNever.
+  std::int64_t next_due(Mode mode, std::int64_t mode_step) const;
 
  private:
   // Collections that are always due together.

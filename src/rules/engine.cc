@@ -233,7 +233,23 @@ std::uint64_t RuleEngine::finding_count() const {
   return count;
 }
 
+void RuleEngine::finish_entry(std::size_t index) {
+  RuleReport& report = entries_[index].report;
+  if (report.status == RuleStatus::kError) return;
+  scratch_.clear();
+  try {
+    entries_[index].rule->finish(scratch_);
+  } catch (const std::exception& error) {
+    report.status = RuleStatus::kError;
+    report.message = fmt::format("at the end: {}", error.what());
+    return;
+  }
+  hand_out_findings(index);
+}
+
 void RuleEngine::finish() {
+  if (std::exchange(is_finished_, true)) return;
+  for (std::size_t index = 0; index < entries_.size(); ++index) finish_entry(index);
   for (Entry& entry : entries_) {
     if (entry.report.status != RuleStatus::kInProgress) continue;
     const Coverage coverage = entry.rule->coverage();

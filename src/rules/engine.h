@@ -52,7 +52,7 @@ class RuleEngine {
   std::uint64_t check_trial(Trial& trial, std::optional<std::int64_t> first_step = {},
                             std::optional<std::int64_t> last_step = {}, bool follow = false,
                             const std::function<bool()>& should_stop = {});
-  // No more steps will come: settles the statuses.
+  // No more steps will come: asks the rules for their last findings and settles the statuses.
   void finish();
 
   std::size_t rule_count() const;
@@ -68,6 +68,7 @@ class RuleEngine {
 
   std::size_t insert(std::string name, Entry entry);
   void check_entry(std::size_t index, const StepView& step);
+  void finish_entry(std::size_t index);
   void hand_out_findings(std::size_t index);  // those in scratch_
   void note_collections(const StepView& step);
   std::string no_data_message(const Entry& entry) const;
@@ -79,6 +80,7 @@ class RuleEngine {
   FindingHandler handler_;
   std::vector<Finding> scratch_;
   std::uint64_t step_count_ = 0;
+  bool is_finished_ = false;
   // For "nothing matched" messages: what the recorded tensors belong to. Gathered only while some
   // rule has matched nothing.
   bool is_noting_ = true;

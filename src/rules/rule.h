@@ -57,6 +57,8 @@ class Rule {
   // Time has gone by without a step: asked by whoever waits for the next one. The clock is that of
   // StepInfo::wall_time_ns.
   virtual void pass_time(std::int64_t /*now_ns*/, std::vector<Finding>& /*findings*/) {}
+  // No further step will come: for what can be said only now.
+  virtual void finish(std::vector<Finding>& /*findings*/) {}
   virtual Coverage coverage() const = 0;
   // What it looks for, for "matched no tensor" messages.
   virtual std::string selection() const = 0;

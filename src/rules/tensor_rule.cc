@@ -1,5 +1,6 @@
 #include "rules/tensor_rule.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tensortap {
@@ -15,10 +16,9 @@ void TensorRule::walk(const StepView& step, std::vector<Finding>* findings) {
   std::uint64_t count = 0;
   begin(step);
   for (const WorkerStep& worker : judged_workers(step, policy_)) {
-    for (const StatisticsRow& row : worker.record->rows) {
-      if (!selector_.selects(worker, row.tensor)) continue;
+    for (const StatisticsRow* row : selected_rows(worker)) {
       ++count;
-      look_at(step, worker, row, findings);
+      look_at(step, worker, *row, findings);
     }
   }
   end(step, findings);
@@ -26,6 +26,20 @@ void TensorRule::walk(const StepView& step, std::vector<Finding>* findings) {
   const std::uint64_t judged = count - (coverage_.valueless_tensor_steps - valueless_before);
   coverage_.checked_tensor_steps += judged;
   ++(judged > 0 ? coverage_.checked_steps : coverage_.skipped_steps);
+}
+
+std::span<const StatisticsRow* const> TensorRule::selected_rows(const WorkerStep& worker) {
+  selected_.clear();
+  for (const StatisticsRow& row : worker.record->rows) {
+    if (selector_.selects(worker, row.tensor)) selected_.push_back(&row);
+  }
+  const auto by_id = [](const StatisticsRow* a, const StatisticsRow* b) {
+    return a->tensor < b->tensor;
+  };
+  if (!std::is_sorted(selected_.begin(), selected_.end(), by_id)) {
+    std::sort(selected_.begin(), selected_.end(), by_id);
+  }
+  return selected_;
 }
 
 Coverage TensorRule::coverage() const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +28,9 @@ class TensorRule : public Rule {
  public:
   explicit TensorRule(RuleScope scope);
 
-  // Calls begin, look_at for each selected row of each worker, and end.
+  // Calls begin, look_at for each selected row of each worker, and end. Rows come in the order in
+  // which their tensors first appeared: a record's own order differs between a running process and
+  // a trace.
   void check(const StepView& step, std::vector<Finding>& findings) final { walk(step, &findings); }
   void observe(const StepView& step) final { walk(step, nullptr); }
   Coverage coverage() const final;
@@ -47,11 +50,13 @@ class TensorRule : public Rule {
 
  private:
   void walk(const StepView& step, std::vector<Finding>* findings);
+  std::span<const StatisticsRow* const> selected_rows(const WorkerStep& worker);
 
   const bool is_training_only_;
   const WorkerPolicy policy_;
   TensorSelector selector_;
   Coverage coverage_;
+  std::vector<const StatisticsRow*> selected_;
 };
 
 // Name of a row's tensor.

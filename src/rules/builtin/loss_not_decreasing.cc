@@ -1,19 +1,14 @@
 // LossNotDecreasing: a loss that does not fall fast enough, rises, or is no number.
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
-#include <limits>
-#include <set>
-#include <tuple>
+#include <optional>
 
 #include <fmt/core.h>
 
 #include "base/error.h"
-#include "base/text.h"
 #include "rules/registry.h"
-#include "rules/tensor_selector.h"
-#include "rules/worker_policy.h"
+#include "rules/scalar_rule.h"
 
 namespace tensortap {
 namespace {
@@ -91,27 +86,6 @@ std::optional<Counter> parse_counter(const std::string& mode) {
                           kName, mode));
 }
 
-// "validation-auc", "val_accuracy", "train-map@5": the last word that is neither a number nor an
-// aggregate names the metric.
-bool is_meant_to_rise(std::string_view name) {
-  constexpr std::array<std::string_view, 6> kRising = {"auc",  "aucpr", "map",
-                                                       "ndcg", "pre",   "accuracy"};
-  constexpr std::array<std::string_view, 3> kAggregates = {"mean", "std", "output"};
-  std::vector<std::string> words(1);
-  for (const char c : name) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
-      words.back() += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    } else if (!words.back().empty()) {
-      words.emplace_back();
-    }
-  }
-  const auto last = std::find_if(words.rbegin(), words.rend(), [&](const std::string& word) {
-    return !word.empty() && !parse_int(word) &&
-           std::find(kAggregates.begin(), kAggregates.end(), word) == kAggregates.end();
-  });
-  return last != words.rend() && std::find(kRising.begin(), kRising.end(), *last) != kRising.end();
-}
-
 struct Point {
   std::int64_t step = 0;
   double value = 0.0;
@@ -161,44 +135,45 @@ class Series {
 };
 
 struct Loss {
-  std::string name;
-  std::string worker;  // that it belongs to; "" when it is shared
   std::array<Series, kCounterCount> series;
   std::size_t best_counter = kCounterCount;
-  // What the workers have of it at the current step.
-  double sum = 0.0;
-  std::uint32_t count = 0;
-  std::string_view only_worker;
 };
 
-class LossNotDecreasing : public Rule {
+class LossNotDecreasing : public ScalarRule {
  public:
   explicit LossNotDecreasing(const Parameters& parameters)
-      : num_steps_(parameters.get_int("num_steps")),
+      : ScalarRule({.collections = collections_of(parameters),
+                    .regexes = parameters.get_list("tensor_regex"),
+                    .policy = parse_worker_policy(kName, parameters.get_string("worker_policy"),
+                                                  kPolicies),
+                    .skips_rising = true}),
+        num_steps_(parameters.get_int("num_steps")),
         diff_percent_(parameters.get_float("diff_percent")),
         increase_threshold_percent_(parameters.get_float("increase_threshold_percent")),
         counter_(parse_counter(parameters.get_string("mode"))),
-        tolerates_small_increase_(parameters.get_bool("tolerate_small_increase")),
-        policy_(parse_worker_policy(kName, parameters.get_string("worker_policy"), kPolicies)),
-        selector_(collections_of(parameters), parameters.get_list("tensor_regex")) {}
+        tolerates_small_increase_(parameters.get_bool("tolerate_small_increase")) {}
 
-  void check(const StepView& step, std::vector<Finding>& findings) override {
-    look_at(step, &findings);
-  }
-  void observe(const StepView& step) override { look_at(step, nullptr); }
+ protected:
+  bool wants(Mode mode) const override { return counter_of(mode) != kCounterCount; }
 
-  Coverage coverage() const override {
-    Coverage coverage = coverage_;
-    coverage.matched_tensors = names_.size();
-    return coverage;
+  void take(const StepView& view, const Scalar& scalar, std::vector<Finding>* findings) override {
+    if (losses_.size() <= scalar.id) losses_.resize(scalar.id + 1);
+    Loss& loss = losses_[scalar.id];
+    const std::size_t counter = counter_of(view.mode);
+    const std::int64_t step = counter == kGlobalSteps ? view.step : view.mode_step;
+    Series& series = loss.series[counter];
+    loss.best_counter = std::min(loss.best_counter, counter);
+    if (findings != nullptr && counter == loss.best_counter && !series.goes_back(step)) {
+      const Series::Due due = series.due(step, num_steps_);
+      if (due.older || (due.has_any && !std::isfinite(scalar.value))) {
+        series.set_judged(step);
+        judge(scalar, view, {step, scalar.value}, due.older, *findings);
+      }
+    }
+    series.add(step, scalar.value);
   }
-  std::string selection() const override { return selector_.description(); }
-  std::vector<std::string> wanted_collections() const override { return selector_.collections(); }
 
  private:
-  static constexpr std::int32_t kNotAsked = -1;
-  static constexpr std::int32_t kNotJudged = -2;
-
   static std::vector<std::string> collections_of(const Parameters& parameters) {
     std::vector<std::string> collections = parameters.get_list("collection_names");
     const bool has_losses =
@@ -215,30 +190,6 @@ class LossNotDecreasing : public Rule {
     return collections;
   }
 
-  // A null `findings`: remember only.
-  void look_at(const StepView& step, std::vector<Finding>* findings) {
-    const std::size_t counter = counter_of(step.mode);
-    if (counter == kCounterCount) return;
-    touched_.clear();
-    std::uint64_t count = 0;
-    for (const WorkerStep& worker : step.workers) count += gather(worker);
-    if (findings != nullptr) {
-      coverage_.checked_tensor_steps += count;
-      ++(count > 0 ? coverage_.checked_steps : coverage_.skipped_steps);
-    }
-    // By name: the order of rows is not the same in a running process and in a trace.
-    std::sort(touched_.begin(), touched_.end(), [&](std::int32_t a, std::int32_t b) {
-      const Loss& left = losses_[static_cast<std::size_t>(a)];
-      const Loss& right = losses_[static_cast<std::size_t>(b)];
-      return std::tie(left.name, left.worker) < std::tie(right.name, right.worker);
-    });
-    for (const std::int32_t index : touched_) {
-      Loss& loss = losses_[static_cast<std::size_t>(index)];
-      take(loss, step, counter, findings);
-      loss.count = 0;
-    }
-  }
-
   std::size_t counter_of(Mode mode) const {
     if (counter_ == kGlobalSteps) return kGlobalSteps;
     const std::size_t counter = mode == Mode::kEval    ? kEvalSteps
@@ -247,74 +198,9 @@ class LossNotDecreasing : public Rule {
     return !counter_ || counter == *counter_ ? counter : std::size_t{kCounterCount};
   }
 
-  // Adds a worker's losses of the step to their accumulators; gives their number.
-  std::uint64_t gather(const WorkerStep& worker) {
-    std::uint64_t count = 0;
-    for (const StatisticsRow& row : worker.record->rows) {
-      if (row.statistics.count != 1) continue;
-      const std::int32_t index = loss_of(worker, row);
-      if (index == kNotJudged) continue;
-      Loss& loss = losses_[static_cast<std::size_t>(index)];
-      if (policy_ == WorkerPolicy::kFirst && loss.count > 0) continue;
-      ++count;
-      if (loss.count == 0) {
-        loss.sum = 0.0;
-        loss.only_worker = worker.worker;
-        touched_.push_back(index);
-      }
-      ++loss.count;
-      loss.sum += single_value(row).value_or(0.0);
-    }
-    return count;
-  }
-
-  std::int32_t loss_of(const WorkerStep& worker, const StatisticsRow& row) {
-    if (indices_.size() <= worker.worker_index) indices_.resize(worker.worker_index + 1);
-    std::vector<std::int32_t>& indices = indices_[worker.worker_index];
-    if (indices.size() <= row.tensor) {
-      indices.resize(worker.dictionary->tensors.size(), kNotAsked);
-    }
-    std::int32_t& index = indices[row.tensor];
-    if (index == kNotAsked) index = find_or_add(worker, row);
-    return index;
-  }
-
-  std::int32_t find_or_add(const WorkerStep& worker, const StatisticsRow& row) {
-    const std::string& name = worker.dictionary->tensors[row.tensor].name;
-    const DType dtype = worker.dictionary->layouts[row.layout].dtype;
-    if (dtype_is_complex(dtype) || is_meant_to_rise(name)) return kNotJudged;
-    if (!selector_.selects(worker, row.tensor)) return kNotJudged;
-    names_.insert(name);
-    const std::string_view owner = policy_ == WorkerPolicy::kAny ? worker.worker : "";
-    const auto known = std::find_if(losses_.begin(), losses_.end(), [&](const Loss& loss) {
-      return loss.name == name && loss.worker == owner;
-    });
-    if (known != losses_.end()) return static_cast<std::int32_t>(known - losses_.begin());
-    losses_.emplace_back();
-    losses_.back().name = name;
-    losses_.back().worker = owner;
-    return static_cast<std::int32_t>(losses_.size() - 1);
-  }
-
-  void take(Loss& loss, const StepView& view, std::size_t counter, std::vector<Finding>* findings) {
-    const double value = loss.sum / loss.count;
-    const std::int64_t step = counter == kGlobalSteps ? view.step : view.mode_step;
-    Series& series = loss.series[counter];
-    loss.best_counter = std::min(loss.best_counter, counter);
-    if (findings != nullptr && counter == loss.best_counter && !series.goes_back(step)) {
-      const Series::Due due = series.due(step, num_steps_);
-      if (due.older || (due.has_any && !std::isfinite(value))) {
-        series.set_judged(step);
-        judge(loss, view, {step, value}, due.older, *findings);
-      }
-    }
-    series.add(step, value);
-  }
-
-  void judge(const Loss& loss, const StepView& view, const Point& now,
+  void judge(const Scalar& loss, const StepView& view, const Point& now,
              const std::optional<Point>& older, std::vector<Finding>& findings) const {
-    Finding finding =
-        finding_at(view, loss.name, loss.count == 1 ? loss.only_worker : std::string_view());
+    Finding finding = finding_at(view, loss.name, loss.worker);
     if (!std::isfinite(now.value)) {
       finding.statistic = "mean";
       finding.observed = now.value;
@@ -354,13 +240,7 @@ class LossNotDecreasing : public Rule {
   const double increase_threshold_percent_;
   const std::optional<Counter> counter_;
   const bool tolerates_small_increase_;
-  const WorkerPolicy policy_;
-  TensorSelector selector_;
-  Coverage coverage_;
-  std::set<std::string, std::less<>> names_;
-  std::vector<Loss> losses_;
-  std::vector<std::vector<std::int32_t>> indices_;  // [worker_index][tensor] -> losses_
-  std::vector<std::int32_t> touched_;
+  std::vector<Loss> losses_;  // [Scalar::id]
 };
 
 }  // namespace

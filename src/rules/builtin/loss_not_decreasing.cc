@@ -7,8 +7,8 @@
 #include <fmt/core.h>
 
 #include "base/error.h"
+#include "rules/loss_rule.h"
 #include "rules/registry.h"
-#include "rules/scalar_rule.h"
 
 namespace tensortap {
 namespace {
@@ -139,14 +139,14 @@ struct Loss {
   std::size_t best_counter = kCounterCount;
 };
 
-class LossNotDecreasing : public ScalarRule {
+class LossNotDecreasing : public LossRule {
  public:
   explicit LossNotDecreasing(const Parameters& parameters)
-      : ScalarRule({.collections = collections_of(parameters),
-                    .regexes = parameters.get_list("tensor_regex"),
-                    .policy = parse_worker_policy(kName, parameters.get_string("worker_policy"),
-                                                  kPolicies),
-                    .skips_rising = true}),
+      : LossRule({.collections = collections_of(parameters),
+                  .regexes = parameters.get_list("tensor_regex"),
+                  .policy =
+                      parse_worker_policy(kName, parameters.get_string("worker_policy"), kPolicies),
+                  .skips_rising = true}),
         num_steps_(parameters.get_int("num_steps")),
         diff_percent_(parameters.get_float("diff_percent")),
         increase_threshold_percent_(parameters.get_float("increase_threshold_percent")),
@@ -156,21 +156,21 @@ class LossNotDecreasing : public ScalarRule {
  protected:
   bool wants(Mode mode) const override { return counter_of(mode) != kCounterCount; }
 
-  void take(const StepView& view, const Scalar& scalar, std::vector<Finding>* findings) override {
-    if (losses_.size() <= scalar.id) losses_.resize(scalar.id + 1);
-    Loss& loss = losses_[scalar.id];
+  void take(const StepView& view, const LossValue& now, std::vector<Finding>* findings) override {
+    if (losses_.size() <= now.id) losses_.resize(now.id + 1);
+    Loss& loss = losses_[now.id];
     const std::size_t counter = counter_of(view.mode);
     const std::int64_t step = counter == kGlobalSteps ? view.step : view.mode_step;
     Series& series = loss.series[counter];
     loss.best_counter = std::min(loss.best_counter, counter);
     if (findings != nullptr && counter == loss.best_counter && !series.goes_back(step)) {
       const Series::Due due = series.due(step, num_steps_);
-      if (due.older || (due.has_any && !std::isfinite(scalar.value))) {
+      if (due.older || (due.has_any && !std::isfinite(now.value))) {
         series.set_judged(step);
-        judge(scalar, view, {step, scalar.value}, due.older, *findings);
+        judge(now, view, {step, now.value}, due.older, *findings);
       }
     }
-    series.add(step, scalar.value);
+    series.add(step, now.value);
   }
 
  private:
@@ -198,7 +198,7 @@ class LossNotDecreasing : public ScalarRule {
     return !counter_ || counter == *counter_ ? counter : std::size_t{kCounterCount};
   }
 
-  void judge(const Scalar& loss, const StepView& view, const Point& now,
+  void judge(const LossValue& loss, const StepView& view, const Point& now,
              const std::optional<Point>& older, std::vector<Finding>& findings) const {
     Finding finding = finding_at(view, loss.name, loss.worker);
     if (!std::isfinite(now.value)) {
@@ -240,7 +240,7 @@ class LossNotDecreasing : public ScalarRule {
   const double increase_threshold_percent_;
   const std::optional<Counter> counter_;
   const bool tolerates_small_increase_;
-  std::vector<Loss> losses_;  // [Scalar::id]
+  std::vector<Loss> losses_;  // [LossValue::id]
 };
 
 }  // namespace

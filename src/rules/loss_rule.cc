@@ -1,4 +1,4 @@
-#include "rules/scalar_rule.h"
+#include "rules/loss_rule.h"
 
 #include <algorithm>
 #include <array>
@@ -14,18 +14,18 @@ constexpr std::int32_t kNotJudged = -2;
 
 }  // namespace
 
-ScalarRule::ScalarRule(ScalarScope scope)
+LossRule::LossRule(LossScope scope)
     : policy_(scope.policy),
       skips_rising_(scope.skips_rising),
       selector_(std::move(scope.collections), std::move(scope.regexes)) {}
 
-Coverage ScalarRule::coverage() const {
+Coverage LossRule::coverage() const {
   Coverage coverage = coverage_;
   coverage.matched_tensors = names_.size();
   return coverage;
 }
 
-void ScalarRule::walk(const StepView& step, std::vector<Finding>* findings) {
+void LossRule::walk(const StepView& step, std::vector<Finding>* findings) {
   if (!wants(step.mode)) return;
   touched_.clear();
   std::uint64_t count = 0;
@@ -49,7 +49,7 @@ void ScalarRule::walk(const StepView& step, std::vector<Finding>* findings) {
 }
 
 // Adds a worker's numbers of the step to their accumulators; gives how many there were.
-std::uint64_t ScalarRule::gather(const WorkerStep& worker) {
+std::uint64_t LossRule::gather(const WorkerStep& worker) {
   std::uint64_t count = 0;
   for (const StatisticsRow& row : worker.record->rows) {
     if (row.statistics.count != 1) continue;
@@ -70,7 +70,7 @@ std::uint64_t ScalarRule::gather(const WorkerStep& worker) {
   return count;
 }
 
-std::int32_t ScalarRule::series_of(const WorkerStep& worker, const StatisticsRow& row) {
+std::int32_t LossRule::series_of(const WorkerStep& worker, const StatisticsRow& row) {
   if (indices_.size() <= worker.worker_index) indices_.resize(worker.worker_index + 1);
   std::vector<std::int32_t>& indices = indices_[worker.worker_index];
   if (indices.size() <= row.tensor) indices.resize(worker.dictionary->tensors.size(), kNotAsked);
@@ -79,7 +79,7 @@ std::int32_t ScalarRule::series_of(const WorkerStep& worker, const StatisticsRow
   return index;
 }
 
-std::int32_t ScalarRule::find_or_add(const WorkerStep& worker, const StatisticsRow& row) {
+std::int32_t LossRule::find_or_add(const WorkerStep& worker, const StatisticsRow& row) {
   const std::string& name = worker.dictionary->tensors[row.tensor].name;
   const DType dtype = worker.dictionary->layouts[row.layout].dtype;
   if (dtype_is_complex(dtype) || (skips_rising_ && is_meant_to_rise(name))) return kNotJudged;

@@ -1,4 +1,4 @@
-// What rules over single numbers share: losses, metrics, learning rates. Finds the one-element
+// What rules over losses and metrics share. Finds the one-element
 // tensors that are asked for, brings several workers' values of a step together, and hands them
 // over in the order of their names. Used by rules/builtin. Not thread-safe.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace tensortap {
 
-struct ScalarScope {
+struct LossScope {
   std::vector<std::string> collections = {};
   std::vector<std::string> regexes = {};
   // kMean: one series a name; kAny: one for each worker; kFirst: the first worker that has it.
@@ -24,16 +24,16 @@ struct ScalarScope {
   bool skips_rising = false;  // leaves out metrics that are meant to rise
 };
 
-struct Scalar {
+struct LossValue {
   std::size_t id = 0;  // of its series, dense from 0: what a rule keeps its state by
   const std::string& name;
   std::string_view worker;  // "" when it is the mean of several
   double value = 0.0;       // may be NaN or infinite
 };
 
-class ScalarRule : public Rule {
+class LossRule : public Rule {
  public:
-  explicit ScalarRule(ScalarScope scope);
+  explicit LossRule(LossScope scope);
 
   void check(const StepView& step, std::vector<Finding>& findings) final { walk(step, &findings); }
   void observe(const StepView& step) final { walk(step, nullptr); }
@@ -46,7 +46,8 @@ class ScalarRule : public Rule {
   virtual bool wants(Mode) const { return true; }
   // `findings` is null at a step that is only remembered, not judged.
   virtual void begin(const StepView&) {}
-  virtual void take(const StepView& step, const Scalar& scalar, std::vector<Finding>* findings) = 0;
+  virtual void take(const StepView& step, const LossValue& loss,
+                    std::vector<Finding>* findings) = 0;
   virtual void end(const StepView&, std::vector<Finding>*) {}
 
  private:

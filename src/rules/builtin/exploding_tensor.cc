@@ -1,13 +1,14 @@
 // ExplodingTensor: NaN or infinities in a tensor.
 #include <algorithm>
 #include <array>
-#include <tuple>
+#include <cmath>
 
 #include <fmt/core.h>
 
 #include "base/text.h"
 #include "rules/registry.h"
 #include "rules/tensor_rule.h"
+#include "rules/values.h"
 
 namespace tensortap {
 namespace {
@@ -19,7 +20,8 @@ constexpr std::string_view kDoc =
     R"(Fires when a tensor holds a NaN or an infinite element; with `only_nan`, a NaN. One such
 element spoils everything that is computed from it, so there is no threshold. Every offender of a
 step is reported with its counts of NaN, +Inf and -Inf and its dtype: a float16 tensor may be
-infinite only because a large float32 value did not fit into it.
+infinite only because a large float32 value did not fit into it. Where the raw value was kept, so is
+the flat index of the first bad element.
 
 Looks at all saved tensors, or at the union of `collection_names` and `tensor_regex`, at steps of
 every mode. Several workers are judged one by one.
@@ -56,35 +58,16 @@ class ExplodingTensor : public TensorRule {
         only_nan_(parameters.get_bool("only_nan")) {}
 
  protected:
-  void begin(const StepView&) override { offenders_.clear(); }
-
-  void look_at(const StepView&, const WorkerStep& worker, const StatisticsRow& row,
-               std::vector<Finding>*) override {
+  void look_at(const StepView& step, const WorkerStep& worker, const StatisticsRow& row,
+               std::vector<Finding>* findings) override {
     const Statistics& s = row.statistics;
     const std::uint64_t infinite = only_nan_ ? 0 : s.positive_inf_count | s.negative_inf_count;
-    if ((s.nan_count | infinite) != 0) offenders_.push_back({&worker, &row});
-  }
-
-  // In the order of the workers, and of each worker's tensors as they first appeared.
-  void end(const StepView& step, std::vector<Finding>* findings) override {
-    if (findings == nullptr) return;
-    std::stable_sort(offenders_.begin(), offenders_.end(),
-                     [](const Offender& a, const Offender& b) {
-                       return std::tie(a.worker, a.row->tensor) < std::tie(b.worker, b.row->tensor);
-                     });
-    for (const Offender& offender : offenders_) {
-      findings->push_back(describe(step, *offender.worker, *offender.row));
-    }
+    if (findings == nullptr || (s.nan_count | infinite) == 0) return;
+    findings->push_back(describe(step, worker, row));
   }
 
  private:
-  struct Offender {
-    const WorkerStep* worker;
-    const StatisticsRow* row;
-  };
-
-  static Finding describe(const StepView& step, const WorkerStep& worker,
-                          const StatisticsRow& row) {
+  Finding describe(const StepView& step, const WorkerStep& worker, const StatisticsRow& row) const {
     const Statistics& s = row.statistics;
     const std::uint64_t infinite = s.positive_inf_count + s.negative_inf_count;
     Finding finding = finding_at(step, tensor_name(worker, row), worker.worker);
@@ -96,14 +79,24 @@ class ExplodingTensor : public TensorRule {
     if (s.nan_count != 0) counts.push_back(fmt::format("{} NaN", s.nan_count));
     if (s.positive_inf_count != 0) counts.push_back(fmt::format("{} +Inf", s.positive_inf_count));
     if (s.negative_inf_count != 0) counts.push_back(fmt::format("{} -Inf", s.negative_inf_count));
-    finding.message = fmt::format("{} holds {} at step {}, of {} elements ({}).", finding.tensor,
+    finding.message = fmt::format("{} holds {} at step {}, of {} elements ({}){}.", finding.tensor,
                                   join(counts, ", "), finding.step, s.count,
-                                  dtype_name(layout_of(worker, row).dtype));
+                                  dtype_name(layout_of(worker, row).dtype), place(worker, row));
     return finding;
   }
 
+  // ", the first at flat index 7", where that can be known.
+  std::string place(const WorkerStep& worker, const StatisticsRow& row) const {
+    if (row.statistics.count < 2) return "";
+    const std::optional<TensorValues> values = values_of(worker, row);
+    if (!values) return "";
+    const auto first = std::find_if(
+        values->elements.begin(), values->elements.end(),
+        [&](double element) { return only_nan_ ? std::isnan(element) : !std::isfinite(element); });
+    return fmt::format(", the first at flat index {}", first - values->elements.begin());
+  }
+
   const bool only_nan_;
-  std::vector<Offender> offenders_;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "bindings/session.h"
 
 #include <fmt/core.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>

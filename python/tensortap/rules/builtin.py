@@ -77,7 +77,8 @@ def names() -> list[str]:
 
 def describe(name: str) -> str:
     """Give the documentation of a built-in rule: what it detects, its parameters, what to do."""
-    registered, _ = _core.validate_rule(name, {})
+    # A name as it is registered is not validated: the rule may need parameters.
+    registered = name if name in _DESCRIPTORS else _core.validate_rule(name, {})[0]
     rule = _DESCRIPTORS[registered]
     lines = [rule["summary"], "", rule["doc"], "", "Parameters", "----------"]
     for parameter in rule["parameters"]:

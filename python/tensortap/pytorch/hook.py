@@ -17,15 +17,10 @@ from tensortap._fence import fenced
 from tensortap._hook import BaseHook
 from tensortap.exceptions import InvalidTypeError
 from tensortap.pytorch.border import StepBorder
-from tensortap.pytorch.modules import ModuleCallback, ModuleTable, require_module
+from tensortap.pytorch.modules import ModuleCallback, ModuleTable, is_real_call, require_module
 from tensortap.pytorch.parameters import ParameterTable
-from tensortap.pytorch.tensors import (
-    Item,
-    RecordedTensors,
-    is_real_call,
-    iterate_tensors,
-    make_item,
-)
+from tensortap.pytorch.tensors import Item, RecordedTensors, iterate_tensors, make_item
+from tensortap.pytorch.wrappers import entry_point
 
 
 class Hook(BaseHook):
@@ -127,6 +122,7 @@ class Hook(BaseHook):
         require_module(module, "register_module")
         if self._session is None:
             return
+        module = entry_point(module)
         name = self._modules.add_root(module, is_watched=True)
         self._parameters.add_root(module, name)
         self._handles.append(
@@ -398,3 +394,4 @@ class Hook(BaseHook):
         self._handles.clear()
         if self._session is not None:
             self._disarm()
+            self._modules.detach()

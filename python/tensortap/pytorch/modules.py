@@ -7,14 +7,17 @@ and those only while a step is due.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
+from torch.nn.modules.module import register_module_module_registration_hook
 from torch.utils.hooks import RemovableHandle
 
 from tensortap import _core
 from tensortap.exceptions import InvalidArgumentError, InvalidTypeError
+from tensortap.pytorch.wrappers import model_name, walk
 
 # A module called more often than this within one step is looked at for the first calls when deciding whether anything
 # of it is wanted; names with higher indices are then recorded like any other.
@@ -28,6 +31,14 @@ def require_module(module: object, method: str, hint: str = "") -> None:
         raise InvalidTypeError(
             f"{method} takes a torch.nn.Module, not {type(module).__name__}{advice}"
         )
+
+
+def is_real_call() -> bool:
+    """Whether a module is called by the training: not traced by a compiler, not repeated by checkpointing.
+
+    Checkpointing calls modules again while a backward pass is under way.
+    """
+    return not is_compiling() and bool(torch._C._current_graph_task_id() == -1)
 
 
 class ModuleCallback:
@@ -105,19 +116,6 @@ def _indexed_id(
     return ids[index]
 
 
-def _walk(root: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """Every module below a root: ``modules()`` is five times slower."""
-    seen = {id(root)}
-    waiting = [root]
-    while waiting:
-        module = waiting.pop()
-        yield module
-        for child in module._modules.values():
-            if child is not None and id(child) not in seen:
-                seen.add(id(child))
-                waiting.append(child)
-
-
 class ModuleTable:
     """All registered modules by identity, and their hooks.
 
@@ -133,6 +131,10 @@ class ModuleTable:
         self._entries: dict[int, ModuleEntry] = {}
         self._roots: list[tuple[weakref.ref[torch.nn.Module], str]] = []
         self._root_names: set[str] = set()
+        self._is_stale = False
+        self._registration = register_module_module_registration_hook(
+            ModuleCallback(self._on_registration)
+        )
         self._owners: dict[str, str] = {}  # which root's module has a name
         self._is_armed = False
 
@@ -158,7 +160,7 @@ class ModuleTable:
         """
         if self.find(root) is not None:
             raise InvalidArgumentError(f"this {type(root).__name__} is registered already")
-        base = name = type(root).__name__
+        base = name = model_name(root)
         number = 0
         while name in self._root_names:
             number += 1
@@ -171,19 +173,24 @@ class ModuleTable:
         return name
 
     def _take_in(self, root: torch.nn.Module, root_name: str) -> None:
-        for path, module in root.named_modules():
-            if self.find(module) is None:
-                name = path or root_name
-                if self._owners.setdefault(name, root_name) != root_name:
-                    name = f"{root_name}_{path}"
-                self._entries[id(module)] = ModuleEntry(module, name)
+        for path, module in walk(root):
+            if self.find(module) is not None:
+                continue
+            name = path or root_name
+            if self._owners.setdefault(name, root_name) != root_name:
+                name = f"{root_name}_{path}"
+            self._entries[id(module)] = ModuleEntry(module, name)
+
+    def _on_registration(self, module: torch.nn.Module, name: str, child: object) -> None:
+        self._is_stale = True
 
     def _scan(self) -> None:
-        """Take in modules that the user has added since; quick when there are none."""
+        """Take in modules that the user has added since."""
+        self._is_stale = False
+        self.disarm()
         for reference, name in self._roots:
             root = reference()
-            if root is not None and any(self.find(module) is None for module in _walk(root)):
-                self.disarm()
+            if root is not None:
                 self._take_in(root, name)
 
     def find(self, module: torch.nn.Module) -> ModuleEntry | None:
@@ -192,7 +199,8 @@ class ModuleTable:
         return entry if entry is not None and entry.reference() is module else None
 
     def begin_step(self) -> None:
-        self._scan()
+        if self._is_stale:
+            self._scan()
         for entry in self._entries.values():
             entry.next_output = 0
             entry.next_input = 0
@@ -222,6 +230,11 @@ class ModuleTable:
             for handle in entry.handles:
                 handle.remove()
             entry.handles.clear()
+
+    def detach(self) -> None:
+        """Remove every hook, for good."""
+        self.disarm()
+        self._registration.remove()
 
     def forget_ids(self) -> None:
         """Decide anew what is wanted: collections changed."""

@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from tensortap import _core
 from tensortap.pytorch.tensors import Item, make_item
+from tensortap.pytorch.wrappers import user_path
 
 
 class ParameterEntry:
@@ -57,7 +58,7 @@ class ParameterTable:
             for path, parameter in root.named_parameters():
                 if is_lazy(parameter):
                     continue
-                name = f"{prefix}_{path}"
+                name = f"{prefix}_{user_path(path)}"
                 ids = self._ids.get(name)
                 if ids is None:
                     ids = self._ids[name] = (self._wanted(name), self._wanted(f"gradient/{name}"))
@@ -168,6 +169,5 @@ class _GradientStamp:
 
     def is_of(self, gradient: torch.Tensor) -> bool:
         """Whether nobody has written to the gradient or replaced it since."""
-        if self._reference is None or self._reference() is not gradient:
-            return False
-        return bool(self._version == gradient._version)
+        known = self._reference() if self._reference is not None else None
+        return known is gradient and self._version == getattr(gradient, "_version", 0)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 import torch
-from torch.compiler import is_compiling
 from torch.nn.utils.rnn import PackedSequence
 
 from tensortap import _core
@@ -100,14 +99,6 @@ def _to_plain(tensor: torch.Tensor) -> torch.Tensor:
     elif tensor.layout is not torch.strided:
         tensor = tensor.values()
     return tensor.cpu().resolve_neg()
-
-
-def is_real_call() -> bool:
-    """Whether a module is called by the training: not traced by a compiler, not repeated by checkpointing.
-
-    Checkpointing calls modules again while a backward pass is under way.
-    """
-    return not is_compiling() and bool(torch._C._current_graph_task_id() == -1)
 
 
 class RecordedTensors:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.modules import module as module_module
 from torch.optim import optimizer as optimizer_module
 
 import tensortap.pytorch as smd
@@ -80,8 +81,12 @@ def hooks_on(*roots: nn.Module) -> list[str]:
                 for name in ("_backward_hooks", "_post_accumulate_grad_hooks")
                 if getattr(parameter, name, None)
             ]
-    for name in ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"):
-        found += [name] * len(getattr(optimizer_module, name))
+    for holder, name in (
+        (optimizer_module, "_global_optimizer_pre_hooks"),
+        (optimizer_module, "_global_optimizer_post_hooks"),
+        (module_module, "_global_module_registration_hooks"),
+    ):
+        found += [name] * len(getattr(holder, name))
     return found
 
 

@@ -1,0 +1,78 @@
+"""Modules that wrap a user's model without being part of it: their names stay out of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+# Under which name a wrapper holds what it wraps. Those that no user would choose are left out of paths wherever they
+# stand.
+_PRIVATE_NAMES = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
+_PARALLEL = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+
+
+def entry_point(module: torch.nn.Module) -> torch.nn.Module:
+    """The outermost module whose calls can be observed and stand for calls of the model.
+
+    Parallel wrappers call what they hold. A compiled module is called itself; what it holds no longer is.
+    """
+    while True:
+        inner = None if is_compiled(module) else _wrapped(module)
+        if inner is None:
+            return module
+        module = inner
+
+
+def innermost(module: torch.nn.Module) -> torch.nn.Module:
+    """The user's own module in all its wrappers."""
+    inner = _wrapped(module)
+    while inner is not None:
+        module = inner
+        inner = _wrapped(module)
+    return module
+
+
+def walk(root: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Path and entry point of every module below a root and of the root itself, each once, in their order."""
+    seen = {id(root)}
+    waiting = [("", root)]
+    while waiting:
+        path, module = waiting.pop()
+        yield path, module
+        children = []
+        for name, child in innermost(module)._modules.items():
+            if child is not None:
+                child = entry_point(child)
+                if id(child) not in seen:
+                    seen.add(id(child))
+                    children.append((f"{path}.{name}" if path else name, child))
+        waiting += reversed(children)
+
+
+def model_name(module: torch.nn.Module) -> str:
+    """Class of the user's model, whatever is wrapped around it."""
+    kind = type(innermost(module))
+    # fully_shard makes a class of its own, FSDP<name>, of the user's.
+    is_sharded = any(base.__name__ == "FSDPModule" for base in kind.__bases__)
+    return kind.__name__.removeprefix("FSDP") if is_sharded else kind.__name__
+
+
+def user_path(path: str) -> str:
+    """Path of a parameter without the wrappers on its way."""
+    if "_" not in path:
+        return path
+    return ".".join(part for part in path.split(".") if part not in _PRIVATE_NAMES)
+
+
+def is_compiled(module: torch.nn.Module) -> bool:
+    """Whether a module is what ``torch.compile(model)`` gives."""
+    return "_orig_mod" in module._modules
+
+
+def _wrapped(module: torch.nn.Module) -> torch.nn.Module | None:
+    if len(module._modules) != 1:  # as all wrappers have
+        return None
+    ((name, inner),) = module._modules.items()
+    is_wrapper = name in _PRIVATE_NAMES or (name == "module" and isinstance(module, _PARALLEL))
+    return inner if is_wrapper else None

@@ -149,6 +149,7 @@ nb::list parameter_list(std::span<const ParameterDescriptor> parameters) {
     row["name"] = text(parameter.name);
     row["type"] = text(parameter_type_name(parameter.type));
     row["default"] = text(parameter.default_value);
+    row["required"] = parameter.is_required;
     row["doc"] = text(parameter.doc);
     rows.append(row);
   }
@@ -258,7 +259,7 @@ void bind_rules(nb::module_& module) {
   module.def("rule_descriptors", &rule_list,
              nb::sig("def rule_descriptors() -> list[dict[str, typing.Any]]"),
              "name, summary, doc, family, stage, why, causes, next_step, collections, parameters "
-             "(name, type, default, doc).");
+             "(name, type, default, required, doc).");
   module.def("action_descriptors", &action_list,
              nb::sig("def action_descriptors() -> list[dict[str, typing.Any]]"));
   module.def(

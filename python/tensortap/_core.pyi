@@ -556,7 +556,13 @@ class Session:
         queue_bytes: int = 67108864,
         backpressure: str = "block",
         configuration_json: str = "{}",
-        rules: Sequence[tuple[str, Mapping[str, str], Sequence[str]]] = [],
+        rules: Sequence[
+            tuple[
+                str,
+                "std::map<std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >, std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >, std::less<std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> > >, std::allocator<std::pair<std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> > const, std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> > > > >",
+                Sequence[str],
+            ]
+        ] = [],
         live_budget_bytes: int = 16777216,
     ) -> None:
         """

@@ -1,5 +1,6 @@
 #include "rules/engine.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include <gmock/gmock.h>
@@ -194,7 +195,16 @@ TEST(Registry, EveryRuleCanBeMadeFromItsDefaultsAndIsDocumented) {
   for (const RuleDescriptor* rule : builtin_rules()) {
     SCOPED_TRACE(rule->name);
     EXPECT_EQ(&find_rule(rule->name), rule);
-    EXPECT_NE(rule->create(Parameters(rule->name, rule->parameters, {})), nullptr);
+    const bool is_complete = std::none_of(rule->parameters.begin(), rule->parameters.end(),
+                                          [](const auto& one) { return one.is_required; });
+    if (is_complete) {
+      EXPECT_NE(rule->create(Parameters(rule->name, rule->parameters, {})), nullptr);
+    } else {
+      EXPECT_THROW(Parameters(rule->name, rule->parameters, {}), Error);
+    }
+    EXPECT_FALSE(rule->advice.why.empty());
+    EXPECT_FALSE(rule->advice.causes.empty());
+    EXPECT_FALSE(rule->advice.next_step.empty());
     EXPECT_GT(rule->doc.size(), 200u);
     EXPECT_FALSE(rule->summary.empty());
     for (const ParameterDescriptor& parameter : rule->parameters) {

@@ -117,6 +117,10 @@ Parameters::Parameters(std::string_view owner, std::span<const ParameterDescript
     const auto found = given.find(std::string(descriptor.name));
     std::string_view value = found != given.end() ? trim(found->second) : std::string_view();
     if (is_unset(value)) value = descriptor.default_value;
+    if (is_unset(value) && descriptor.is_required) {
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: parameter '{}' is required: {}",
+                                                           owner, descriptor.name, descriptor.doc));
+    }
     if (is_unset(value)) continue;
     values_.emplace(descriptor.name, checked(owner, descriptor, value));
   }
@@ -148,6 +152,11 @@ std::vector<std::string> Parameters::get_list(std::string_view name) const {
 RuleSpec parse_rule_spec(std::string_view text) {
   const std::size_t colon = text.find(':');
   RuleSpec spec;
+  if (text.find_first_of("<>=!") < colon) {  // no name has these
+    spec.name = "Expression";
+    spec.parameters["expression"] = trim(text);
+    return spec;
+  }
   spec.name = trim(text.substr(0, colon));
   const auto reject_spec = [&](std::string_view why) {
     throw Error(

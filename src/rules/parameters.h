@@ -18,18 +18,19 @@ std::string_view parameter_type_name(ParameterType type);  // "bool", "int", "fl
 struct ParameterDescriptor {
   std::string_view name;
   ParameterType type = ParameterType::kString;
-  std::string_view default_value;  // as text; "" = unset
-  std::string_view doc;            // one sentence, with the unit
-  double minimum = -1e308;         // for numbers; exclusive bounds by is_minimum_exclusive
+  std::string_view default_value = {};  // as text; "" = unset
+  std::string_view doc = {};            // one sentence, with the unit
+  double minimum = -1e308;              // for numbers; exclusive bounds by is_minimum_exclusive
   double maximum = 1e308;
   bool is_minimum_exclusive = false;
+  bool is_required = false;
 };
 
 class Parameters {
  public:
   // Throws Error(kInvalidArgument): an unknown name (lists the valid ones, suggests the nearest), a
   // value that does not parse, one out of range. `owner` ("rule VanishingGradient") goes into the
-  // messages. "None" and "" mean unset.
+  // messages. "None" and "" mean unset; a required one must be set.
   Parameters(std::string_view owner, std::span<const ParameterDescriptor> descriptors,
              const std::map<std::string, std::string>& given);
 
@@ -50,7 +51,7 @@ class Parameters {
 
 // "NAME:key=value,key=value" as on the command line -> name and parameters. Commas inside brackets
 // do not split; a part without "=" continues the value before it, so that lists need no quoting
-// ("collection_names=losses,metrics").
+// ("collection_names=losses,metrics"). A comparison ("loss > 10") stands for the rule Expression.
 struct RuleSpec {
   std::string name;
   std::map<std::string, std::string> parameters;

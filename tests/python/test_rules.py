@@ -338,3 +338,16 @@ def test_actions_of_custom_rules() -> None:
     assert parse_rule(Recorder(None, json)).actions == ("stop_training",)
     assert tt.actions.stop_training == "stop_training"
     assert "stop_training" in dir(tt.actions)
+
+
+def test_an_expression_is_a_rule(runs: RunMaker) -> None:
+    session = runs.open(rules=[parse_rule("x > 2 for 2 steps").to_core()])
+    runs.steps(session, 4, lambda i: {"x": np.array(float(i + 1))})
+    session.close()
+    assert [finding.step for finding in session.findings] == [3]
+    again = tt.check(runs.root / "run", ["x > 2 for 2 steps"])
+    assert list(again) == session.findings
+    with pytest.raises(tt.exceptions.InvalidArgumentError, match="at character 5 .*expected a num"):
+        tt.check(runs.root / "run", ["x > "])
+    with pytest.raises(TypeError, match="expression"):
+        tt.rules.Expression(severity="info")

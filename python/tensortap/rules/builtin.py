@@ -80,9 +80,13 @@ def describe(name: str) -> str:
     # A name as it is registered is not validated: the rule may need parameters.
     registered = name if name in _DESCRIPTORS else _core.validate_rule(name, {})[0]
     rule = _DESCRIPTORS[registered]
-    lines = [rule["summary"], "", rule["doc"], "", "Parameters", "----------"]
+    lines = [rule["summary"], "", rule["doc"], "", rule["why"], "", "Likely causes:"]
+    lines += [f"- {cause}" for cause in rule["causes"]]
+    lines += ["", rule["next_step"], "", "Parameters", "----------"]
     for parameter in rule["parameters"]:
         default = f", default {parameter['default']}" if parameter["default"] else ", optional"
+        if parameter["required"]:
+            default = ""
         lines += [f"{parameter['name']} : {parameter['type']}{default}", f"    {parameter['doc']}"]
     lines += ["actions : list of str, optional", "    Names of `tensortap.actions`."]
     return "\n".join(lines)
@@ -102,7 +106,9 @@ def _make_constructor(name: str) -> Callable[..., RuleSpec]:
 
     kind = inspect.Parameter.KEYWORD_ONLY
     signature = [
-        inspect.Parameter(p["name"], kind, default=p["default"] or None)
+        inspect.Parameter(
+            p["name"], kind, default=inspect.Parameter.empty if p["required"] else p["default"] or None
+        )
         for p in _DESCRIPTORS[name]["parameters"]
     ]
     signature.append(inspect.Parameter("actions", kind, default=None))

@@ -20,9 +20,18 @@ std::vector<ParameterDescriptor> parameters_of(const RuleDescriptor& rule) {
   return parameters;
 }
 
+std::string default_text(const ParameterDescriptor& parameter) {
+  if (parameter.is_required) return "required";
+  return parameter.default_value.empty() ? "-" : std::string(parameter.default_value);
+}
+
 void append_json(JsonWriter& json, const RuleDescriptor& rule) {
   json.begin_object();
   json.field("name", rule.name).field("summary", rule.summary).field("doc", rule.doc);
+  json.field("family", rule_family_name(rule.family)).field("stage", stage_name(rule.stage));
+  json.field("why", rule.advice.why).key("causes").begin_array();
+  for (const std::string_view cause : rule.advice.causes) json.value(cause);
+  json.end_array().field("next_step", rule.advice.next_step);
   json.key("collections").begin_array();
   for (const std::string_view collection : rule.collections) json.value(collection);
   json.end_array();
@@ -30,7 +39,9 @@ void append_json(JsonWriter& json, const RuleDescriptor& rule) {
   for (const ParameterDescriptor& parameter : parameters_of(rule)) {
     json.begin_object();
     json.field("name", parameter.name).field("type", parameter_type_name(parameter.type));
-    json.field("default", parameter.default_value).field("doc", parameter.doc);
+    json.field("default", parameter.default_value)
+        .field("required", parameter.is_required)
+        .field("doc", parameter.doc);
     json.end_object();
   }
   json.end_array().end_object();
@@ -53,6 +64,11 @@ void print_rule(const RuleDescriptor& rule) {
   for (const std::string_view name : rule.collections) {
     collections += fmt::format("{}{}", collections.empty() ? "" : ", ", name);
   }
+  cli::write_out(fmt::format("\n{}\n\nLikely causes:\n", rule.advice.why));
+  for (const std::string_view cause : rule.advice.causes) {
+    cli::write_out(fmt::format("  - {}\n", cause));
+  }
+  cli::write_out(fmt::format("\n{}\n", rule.advice.next_step));
   if (!collections.empty())
     cli::write_out(fmt::format("\nNeeds the collections: {}\n", collections));
   cli::Table table;
@@ -62,8 +78,7 @@ void print_rule(const RuleDescriptor& rule) {
   table.add_column("meaning");
   for (const ParameterDescriptor& parameter : parameters_of(rule)) {
     table.add_row({std::string(parameter.name), std::string(parameter_type_name(parameter.type)),
-                   parameter.default_value.empty() ? "-" : std::string(parameter.default_value),
-                   std::string(parameter.doc)});
+                   default_text(parameter), std::string(parameter.doc)});
   }
   cli::write_out("\n" + table.text());
   cli::write_out(fmt::format("\nTry: tensortap check RUN --rule {}\n", rule.name));

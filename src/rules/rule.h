@@ -104,4 +104,10 @@ struct RuleDescriptor {
   std::unique_ptr<Rule> (*create)(const Parameters& parameters);
 };
 
+// For RuleDescriptor::create.
+template <typename T>
+std::unique_ptr<Rule> make_rule(const Parameters& parameters) {
+  return std::make_unique<T>(parameters);
+}
+
 }  // namespace tensortap

@@ -87,25 +87,31 @@ TestTensor tensor_from(const std::string& name, const Json& json, const Json& of
   return tensor;
 }
 
-// `collections` of a case go for all its tensors, `collections` of a row name them for a tensor;
+// `collections` of a case go for all its tensors, or name them for a tensor, as those of a row do;
 // `dtype` and `raw` (keep raw values too) go for all tensors; a step's values are numbers, nested
-// lists of them, {"repeat": value, "count": n}, or a text. `series` is {tensor: {step: values}} in
-// mode GLOBAL; `rows` is a list of {step, mode, mode_step, worker, tensors}.
+// lists of them, {"repeat": value, "count": n}, or a text. `series` is {tensor: {step: values}} or
+// {tensor: [values of step 0, of step 1, ...]} (null: not saved) in mode GLOBAL; `rows` is a list
+// of {step, mode, mode_step, worker, tensors}.
 Case read_case(const std::string& rule, const Json& json) {
   Case out{rule, json, {}, {}};
   const Json parameters = json.value("parameters", Json::object());
   for (const auto& [name, value] : parameters.items()) {
     out.parameters[name] = value.get<std::string>();
   }
-  const auto all = json.value("collections", std::vector<std::string>());
+  const Json of_case = json.value("collections", Json::array());
+  const auto all =
+      of_case.is_array() ? of_case.get<std::vector<std::string>>() : std::vector<std::string>();
+  const Json of_tensor = of_case.is_object() ? of_case : Json::object();
   std::map<std::pair<std::int64_t, std::string>, Row> rows;
   const Json all_series = json.value("series", Json::object());
   for (const auto& [name, series] : all_series.items()) {
-    for (const auto& [step, values] : series.items()) {
-      Row& row = rows[{std::stoll(step), "worker_0"}];
-      row.info = global_step(std::stoll(step));
+    for (const auto& [key, values] : series.items()) {
+      if (values.is_null()) continue;
+      const std::int64_t step = std::stoll(key);
+      Row& row = rows[{step, "worker_0"}];
+      row.info = global_step(step);
       row.tensors.push_back(tensor_from(name, values, json));
-      row.tensors.back().collections = all;
+      row.tensors.back().collections = of_tensor.value(name, all);
     }
   }
   for (const Json& given : json.value("rows", Json::array())) {
@@ -120,7 +126,7 @@ Case read_case(const std::string& rule, const Json& json) {
     const Json own = given.value("collections", Json::object());
     for (const auto& [name, values] : given.at("tensors").items()) {
       row.tensors.push_back(tensor_from(name, values, json));
-      row.tensors.back().collections = own.value(name, all);
+      row.tensors.back().collections = own.value(name, of_tensor.value(name, all));
     }
   }
   for (auto& [key, row] : rows) out.rows.push_back(std::move(row));

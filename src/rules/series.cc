@@ -77,6 +77,29 @@ double RollingWindow::robust_z(double x, double floor) const {
   return 0.6745 * (x - median()) / std::max(mad(), floor);
 }
 
+std::optional<Spike> NormHistory::judge(double norm) {
+  if (!(norm > 0.0) || !std::isfinite(norm)) return std::nullopt;
+  const double log = std::log(norm);
+  if (logs_.size() >= limits_.min_points) {
+    const double middle = logs_.median();
+    // The ratio first: it is cheap, and mostly settles it.
+    if (log - middle >= std::log(limits_.ratio) &&
+        logs_.robust_z(log, limits_.floor) >= limits_.z) {
+      return Spike{logs_.robust_z(log, limits_.floor), std::exp(middle)};
+    }
+  }
+  logs_.push(log);
+  return std::nullopt;
+}
+
+void SpikeScore::push(double value) {
+  if (window_.is_full()) {
+    ++judged_;
+    if (std::abs(value - window_.mean()) >= 7.0 * window_.standard_deviation()) ++spikes_;
+  }
+  window_.push(value);
+}
+
 Line fit_line(std::span<const double> x, std::span<const double> y) {
   const auto n = static_cast<double>(x.size());
   const double mean_x = std::accumulate(x.begin(), x.end(), 0.0) / n;

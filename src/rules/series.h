@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -77,6 +78,46 @@ class Persistence {
  private:
   std::int64_t count_ = 0;
   bool is_told_ = false;
+};
+
+// Whether a positive quantity, mostly a norm, jumped above its past: robust z of its logarithm and
+// its ratio to the median. Spikes stay out of the past.
+struct SpikeLimits {
+  std::size_t window = 100;
+  std::size_t min_points = 25;
+  double z = 6.0;
+  double floor = 0.05;
+  double ratio = 3.0;
+};
+struct Spike {
+  double z = 0.0;
+  double median = 0.0;
+};
+class NormHistory {
+ public:
+  NormHistory() = default;
+  explicit NormHistory(const SpikeLimits& limits) : logs_(limits.window), limits_(limits) {}
+  // Judges against the past, then lets a norm that is no spike join it. Norms that are not positive
+  // and finite are left out.
+  std::optional<Spike> judge(double norm);
+
+ private:
+  RollingWindow logs_{SpikeLimits{}.window};
+  SpikeLimits limits_;
+};
+
+// The share of points that lie 7 standard deviations or more from the mean of the 1000 before, as
+// OLMo 2 scores a run.
+class SpikeScore {
+ public:
+  void push(double value);
+  std::uint64_t spikes() const { return spikes_; }
+  std::uint64_t judged() const { return judged_; }
+
+ private:
+  RollingWindow window_{1000};
+  std::uint64_t spikes_ = 0;
+  std::uint64_t judged_ = 0;
 };
 
 struct Line {

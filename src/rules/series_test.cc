@@ -86,6 +86,37 @@ TEST(Persistence, TellsLaterWhatItCouldNotTell) {
   EXPECT_TRUE(persistence.tell(true, 2, true));
 }
 
+// 8.2: norms 1.0 with 10 % ripple; 2.5 lies below three medians, 3.1 above.
+TEST(NormHistory, AsksForTheRatioToo) {
+  const auto after_ripple = [](double norm) {
+    NormHistory history;
+    for (int i = 0; i < 150; ++i) EXPECT_FALSE(history.judge(i % 2 == 0 ? 0.9 : 1.1));
+    return history.judge(norm).has_value();
+  };
+  EXPECT_FALSE(after_ripple(2.5));
+  EXPECT_TRUE(after_ripple(3.1));
+  EXPECT_FALSE(after_ripple(0.0));
+  EXPECT_FALSE(after_ripple(std::nan("")));
+}
+
+TEST(NormHistory, SpikesDoNotBecomeTheNorm) {
+  NormHistory history;
+  for (int i = 0; i < 30; ++i) history.judge(1.0);
+  for (int i = 0; i < 300; ++i) EXPECT_TRUE(history.judge(5.0));
+}
+
+// 8.1: 2000 points N(1, .05), three of 2.0 among the last thousand: 3 of 1000.
+TEST(SpikeScore, CountsAsTheVectorSays) {
+  std::mt19937 random(7);
+  std::normal_distribution<double> normal(1.0, 0.05);
+  SpikeScore score;
+  for (int i = 0; i < 2000; ++i) {
+    score.push(i == 1200 || i == 1500 || i == 1900 ? 2.0 : normal(random));
+  }
+  EXPECT_EQ(score.spikes(), 3u);
+  EXPECT_EQ(score.judged(), 1000u);
+}
+
 TEST(FitLine, FindsSlopeAndHowGoodItIs) {
   const std::vector<double> x = {0, 1, 2, 3};
   const std::vector<double> straight = {1, 3, 5, 7};

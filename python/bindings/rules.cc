@@ -270,6 +270,10 @@ void bind_rules(nb::module_& module) {
       },
       nb::arg("text"), "\"NAME:key=value,key=value\".");
   module.def(
+      "rule_name", [](const std::string& name) { return text(find_rule(name).name); },
+      nb::arg("name"), nb::sig("def rule_name(name: str) -> str"),
+      "The registered spelling; NotFoundError, listing the rules there are.");
+  module.def(
       "validate_rule", &validate_rule, nb::arg("name"), nb::arg("parameters"),
       "The effective parameters; NotFoundError or InvalidArgumentError, listing the valid ones.");
   module.def("check_trial", &check_trial, nb::arg("trial"), nb::arg("rules"),

@@ -500,12 +500,15 @@ class RuleReport:
 
 def rule_descriptors() -> list[dict[str, Any]]:
     """
-    name, summary, doc, family, stage, why, causes, next_step, collections, parameters (name, type, default, doc).
+    name, summary, doc, family, stage, why, causes, next_step, collections, parameters (name, type, default, required, doc).
     """
 
 def action_descriptors() -> list[dict[str, Any]]: ...
 def parse_rule_spec(text: str) -> tuple[str, dict[str, str]]:
     """ "NAME:key=value,key=value"."""
+
+def rule_name(name: str) -> str:
+    """The registered spelling; NotFoundError, listing the rules there are."""
 
 def validate_rule(name: str, parameters: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """
@@ -556,13 +559,7 @@ class Session:
         queue_bytes: int = 67108864,
         backpressure: str = "block",
         configuration_json: str = "{}",
-        rules: Sequence[
-            tuple[
-                str,
-                "std::map<std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >, std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >, std::less<std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> > >, std::allocator<std::pair<std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> > const, std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> > > > >",
-                Sequence[str],
-            ]
-        ] = [],
+        rules: Sequence[tuple[str, Mapping[str, str], Sequence[str]]] = [],
         live_budget_bytes: int = 16777216,
     ) -> None:
         """

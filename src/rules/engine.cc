@@ -196,7 +196,7 @@ void RuleEngine::check_step(Trial& trial, std::int64_t step) {
     if (records[w] == nullptr) continue;
     const std::string& name = workers[w]->name();
     worker_steps_.push_back(
-        {name, worker_index(w, name), records[w].get(), &workers[w]->dictionary()});
+        {name, worker_index(w, name), records[w].get(), &workers[w]->dictionary(), &trial});
   }
   if (worker_steps_.empty()) return;
   const StepInfo& info = worker_steps_.front().record->info;

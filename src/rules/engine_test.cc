@@ -198,7 +198,12 @@ TEST(Registry, EveryRuleCanBeMadeFromItsDefaultsAndIsDocumented) {
     const bool is_complete = std::none_of(rule->parameters.begin(), rule->parameters.end(),
                                           [](const auto& one) { return one.is_required; });
     if (is_complete) {
-      EXPECT_NE(rule->create(Parameters(rule->name, rule->parameters, {})), nullptr);
+      try {
+        EXPECT_NE(rule->create(Parameters(rule->name, rule->parameters, {})), nullptr);
+      } catch (const Error& error) {  // one of several parameters must be given
+        EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+        EXPECT_THAT(error.what(), HasSubstr("must"));
+      }
     } else {
       EXPECT_THROW(Parameters(rule->name, rule->parameters, {}), Error);
     }

@@ -25,6 +25,9 @@ struct WorkerStep {
   std::uint32_t worker_index = 0;  // stable over the run
   const StepRecord* record = nullptr;
   const Dictionary* dictionary = nullptr;
+  // What the step was read from: a record from a run leaves raw values there, to be read by whoever
+  // wants them (values.h). Null in a training, where records have them.
+  const Trial* trial = nullptr;
 };
 
 struct StepView {

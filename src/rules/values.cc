@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tensor/decode.h"
+#include "trial/trial.h"
 
 namespace tensortap {
 
@@ -15,9 +16,14 @@ std::optional<TensorValues> values_of(const WorkerStep& worker, const Statistics
     return TensorValues{layout.shape, decode_elements(layout.dtype, raw->data.bytes())};
   }
   if (row.statistics.count == 0) return TensorValues{layout.shape, {}};
-  const std::optional<double> value = single_value(row);
-  if (!value) return std::nullopt;
-  return TensorValues{layout.shape, {*value}};
+  if (const std::optional<double> value = single_value(row)) {
+    return TensorValues{layout.shape, {*value}};
+  }
+  if (worker.trial == nullptr) return std::nullopt;
+  const auto read = worker.trial->value(worker.dictionary->tensors[row.tensor].name,
+                                        worker.record->info.step, Mode::kGlobal, worker.worker);
+  if (!read) return std::nullopt;
+  return TensorValues{read->layout.shape, decode_elements(read->layout.dtype, read->data.bytes())};
 }
 
 }  // namespace tensortap

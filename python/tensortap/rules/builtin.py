@@ -77,9 +77,7 @@ def names() -> list[str]:
 
 def describe(name: str) -> str:
     """Give the documentation of a built-in rule: what it detects, its parameters, what to do."""
-    # A name as it is registered is not validated: the rule may need parameters.
-    registered = name if name in _DESCRIPTORS else _core.validate_rule(name, {})[0]
-    rule = _DESCRIPTORS[registered]
+    rule = _DESCRIPTORS[_core.rule_name(name)]
     lines = [rule["summary"], "", rule["doc"], "", rule["why"], "", "Likely causes:"]
     lines += [f"- {cause}" for cause in rule["causes"]]
     lines += ["", rule["next_step"], "", "Parameters", "----------"]

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tensortap import _core
 
@@ -40,6 +41,8 @@ _DTYPE_NAMES = [
 # Elements from which on a tensor is suspected to be an expansion of a smaller one.
 _LARGE_COUNT = 1 << 28
 
+_PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter})
+
 DTYPE_CODES: dict[torch.dtype, int] = {
     getattr(torch, name): _core.dtype_code(name) for name in _DTYPE_NAMES if hasattr(torch, name)
 }
@@ -53,8 +56,8 @@ def make_item(tensor_id: int, tensor: torch.Tensor, keep_alive: list[torch.Tenso
     tensor_id
         Id that ``Session.intern`` gave.
     tensor
-        Any shape, strides and device; sparse tensors stand for their stored values, quantized ones for the
-        numbers they mean.
+        Any shape, strides and device; sparse tensors stand for their stored values, quantized ones for
+        the numbers they mean, a DTensor for this rank's shard.
     keep_alive
         Receives the tensor whose memory the item points to; keep it until the engine has read the item.
 
@@ -72,6 +75,8 @@ def make_item(tensor_id: int, tensor: torch.Tensor, keep_alive: list[torch.Tenso
 
 
 def _make_item(tensor_id: int, tensor: torch.Tensor, keep_alive: list[torch.Tensor]) -> Item | None:
+    if type(tensor) not in _PLAIN_TYPES:
+        tensor = _own_tensor(tensor)
     if not tensor.is_cpu or tensor.layout is not torch.strided or tensor.is_neg():
         tensor = _to_plain(tensor)
     elif tensor.is_complex() and tensor.is_conj():
@@ -90,6 +95,28 @@ def _make_item(tensor_id: int, tensor: torch.Tensor, keep_alive: list[torch.Tens
         return None
     keep_alive.append(tensor)
     return (tensor_id, address, code, tensor.shape, tensor.stride())
+
+
+def _own_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """What an object of a tensor's subclass holds in this process.
+
+    A wrapper has no memory; what it says about its address may be any number.
+
+    Raises
+    ------
+    TypeError
+        A wrapper that does not say what it holds.
+    """
+    with torch.no_grad():
+        if hasattr(tensor, "to_local"):  # DTensor: this rank's shard
+            tensor = tensor.to_local()
+        if hasattr(tensor, "wait"):  # the result of a collective that may still be on its way
+            tensor = tensor.wait()
+        if tensor.layout is torch.jagged:
+            tensor = tensor.values()
+    if type(tensor) not in _PLAIN_TYPES and is_traceable_wrapper_subclass(tensor):
+        raise TypeError(f"{type(tensor).__name__} wraps other tensors")
+    return tensor.as_subclass(torch.Tensor)
 
 
 def _to_plain(tensor: torch.Tensor) -> torch.Tensor:

@@ -6,8 +6,7 @@ What a test wants to know beyond that it asks the returned run.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -135,19 +134,18 @@ def train_twice(
     **hook_arguments
         Beside those of `open_hook`.
     """
-    with one_thread():
-        seed_everything()
-        made = make()
-        plain = outcome_of(made, train(made, None))
-        own_hooks = hooks_on(*modules_in(made))
+    seed_everything()
+    made = make()
+    plain = outcome_of(made, train(made, None))
+    own_hooks = hooks_on(*modules_in(made))
 
-        seed_everything()
-        made = make()
-        hook = open_hook(out_dir, **hook_arguments)
-        register(hook, made)
-        losses = train(made, hook)
-        hook.close()
-        hooked = outcome_of(made, losses)
+    seed_everything()
+    made = make()
+    hook = open_hook(out_dir, **hook_arguments)
+    register(hook, made)
+    losses = train(made, hook)
+    hook.close()
+    hooked = outcome_of(made, losses)
     assert hook.fault_count == 0
     assert_same(plain, hooked)
     assert hooks_on(*modules_in(made)) == own_hooks
@@ -202,17 +200,6 @@ def seed_everything(seed: int = 11) -> None:
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Sums in one order: then two trainings are the same to the bit."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def fit(

@@ -410,3 +410,70 @@ def test_a_model_may_change_its_dtype_between_steps(tmp_path: Path) -> None:
     run = train_twice(tmp_path / "run", lambda: mlp(4, 8, 1), train)
     for name in ("Sequential_0.weight", "gradient/Sequential_0.weight", "0_output_0"):
         assert [run.value(name, step).dtype.itemsize for step in range(4)] == [4, 4, 8, 8]
+
+
+class Wrapper(torch.Tensor):
+    """A tensor made of another, somewhere inside a storage that it does not have."""
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Any:
+        return torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, inner.stride(), dtype=inner.dtype, storage_offset=64
+        )
+
+    def __init__(self, inner: torch.Tensor) -> None:
+        self.inner = inner
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["inner"], None
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function is torch.ops.aten.detach.default:
+            return Wrapper(args[0].inner)
+        raise NotImplementedError(str(function))
+
+
+class Named(torch.Tensor):
+    """A tensor with something of the user's on it."""
+
+
+class Subclasses(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.odd = nn.Identity()
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ones = torch.ones(3)
+        jagged = torch.nested.nested_tensor([ones, torch.ones(2)], layout=torch.jagged)
+        self.odd((Wrapper(ones), ones.as_subclass(Named) * 2, jagged))
+        return self.head(x)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tensors_of_other_classes_are_read_or_left_out(tmp_path: Path) -> None:
+    run = train_twice(tmp_path / "run", Subclasses, lambda model, hook: fit(model, 2))
+    assert run.steps("odd_output_0") == []
+    np.testing.assert_array_equal(run.value("odd_output_1", 1), [2.0, 2.0, 2.0])
+    np.testing.assert_array_equal(run.value("odd_output_2", 1), np.ones(5))
+
+
+def test_functional_calls_and_per_sample_gradients(tmp_path: Path) -> None:
+    """torch.func gives the model other tensors as parameters, and batches that cannot be read."""
+
+    def train(model: nn.Module, hook: smd.Hook | None) -> list[torch.Tensor]:
+        parameters = {name: value.detach() for name, value in model.named_parameters()}
+
+        def loss_of(values: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+            return torch.func.functional_call(model, values, (x,)).pow(2).mean()
+
+        x = torch.randn(5, 4)
+        per_sample = torch.func.vmap(torch.func.grad(loss_of), in_dims=(None, 0))(parameters, x)
+        return [*(value.sum() for value in per_sample.values()), *fit(model, 2)]
+
+    run = train_twice(tmp_path / "run", lambda: mlp(4, 8, 1), train)
+    # Nothing of the functional call could be read, and its step holds nothing.
+    assert run.trial.steps() == run.steps("gradient/Sequential_0.weight") == [1, 2]

@@ -245,6 +245,7 @@ void bind_session(nb::module_& module) {
   bind_setup(type);
   bind_steps(type);
   bind_record(type);
+  bind_device(type);
   bind_outcome(type);
 }
 

@@ -23,5 +23,7 @@ TensorId to_tensor_id(PyObject* number);
 
 // The calls that hand tensors and numbers to the engine.
 void bind_record(nb::class_<PySession>& type);
+// Steps whose statistics a device computes.
+void bind_device(nb::class_<PySession>& type);
 
 }  // namespace tensortap::bindings

@@ -664,6 +664,22 @@ class Session:
 
     def record_scalar(self, arg0: str, arg1: float, /) -> None: ...
     def record_text(self, arg0: str, arg1: str, /) -> None: ...
+    def defer_step(self) -> int:
+        """
+        Ends the step but holds it, and those after it, back until complete_step.
+
+        Its ticket; 0 when no step is open.
+        """
+
+    def complete_step(
+        self,
+        ticket: int,
+        items: list[tuple[int, int, tuple[int, ...], int, bool, list[tuple[int, int, int, int]]]],
+    ) -> None:
+        """
+        Adds what a device computed and hands the step on. Items: (id, dtype_code, shape, address of the raw value in C order or 0, has_histogram, parts); parts: (address of rows of float64, address of rows of 64 int32 or 0, number of rows, NaN elements among them that are padding). A tensor at most once.
+        """
+
     @property
     def stop_reason(self) -> Finding | None: ...
     @property

@@ -143,24 +143,12 @@ void Recorder::State::end_step() noexcept {
   if (exported_count != collections.size()) export_collections_if_changed();
 }
 
-void Recorder::State::hand_over(std::shared_ptr<StepRecord> record) noexcept {
-  try {
-    const std::int64_t duration_ns = monotonic_time_ns() - begun_ns;
-    record->info = {
-        step,        step_mode, mode_steps[index_of(step_mode)], wall_time_ns() - duration_ns,
-        duration_ns, session};
-    {
-      const std::lock_guard lock(mutex);
-      table.give_new_definitions(*record);
-    }
-    handed_step = step;
-    const std::shared_ptr<const StepRecord> finished = std::move(record);
-    if (writer != nullptr) writer->submit(finished);
-    for (StepSink* sink : sinks) sink->on_step(finished, table.dictionary());
-  } catch (const std::exception& error) {
-    ++lost_steps;
-    note_fault(fmt::format("step {} was lost: {}", step, error.what()));
-  }
+void Recorder::State::stamp(StepRecord& record) noexcept {
+  const std::int64_t duration_ns = monotonic_time_ns() - begun_ns;
+  record.info = {
+      step,        step_mode, mode_steps[index_of(step_mode)], wall_time_ns() - duration_ns,
+      duration_ns, session};
+  handed_step = step;
 }
 
 void Recorder::State::end_pending() noexcept {
@@ -202,6 +190,7 @@ void Recorder::State::close() noexcept {
   if (is_inert()) return;
   end_step();
   end_pending();
+  release_deferred();
   is_closed = true;
   if (options.dry_run) return;
   export_collections_if_changed();

@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "capture/collection.h"
+#include "capture/record_item.h"
 #include "capture/step_plan.h"
 #include "capture/step_sink.h"
 #include "storage/storage.h"
-#include "tensor/tensor_view.h"
 #include "trace/trace_writer.h"
 
 namespace tensortap {
@@ -40,12 +40,6 @@ struct RecorderOptions {
   TraceWriterOptions
       writer;  // worker, run_id, session and dictionary are filled in by the Recorder
   std::string configuration_json = "{}";  // kept in run.json as it is
-};
-
-// One tensor of a batch.
-struct RecordItem {
-  TensorId tensor = 0;
-  TensorView view;
 };
 
 class Recorder {
@@ -115,6 +109,13 @@ class Recorder {
 
   // Hands the step on. Nothing recorded: nothing is written. Idempotent between steps.
   void end_step();
+
+  // Ends the step, but holds it (and those after it) back until complete_step, for statistics that
+  // a device still computes. Gives the step's ticket, 0 when no step is open.
+  std::uint64_t defer_step();
+  // Adds `items` (a tensor at most once; due when they were recorded) and hands the step on. A step
+  // that close() finds held back goes without them.
+  void complete_step(std::uint64_t ticket, std::span<const ComputedItem> items);
 
   // Not owned; called in order of addition after the step was handed to the writer.
   void add_sink(StepSink* sink);

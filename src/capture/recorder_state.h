@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -32,6 +33,13 @@ struct BatchScratch {
   std::vector<BufferPool::Buffer> raws;  // null where none is kept
 };
 
+// A step that has ended and is held back.
+struct DeferredStep {
+  std::uint64_t serial = 0;
+  std::shared_ptr<StepRecord> record;
+  bool is_complete = false;
+};
+
 struct Recorder::State {
   State(RecorderOptions options, CollectionSet collections);
   // Opens the run and starts the writer.
@@ -47,7 +55,16 @@ struct Recorder::State {
   void close() noexcept;
   // Things said after the last step ended: they get a step of their own rather than be lost.
   void end_pending() noexcept;
+  // Stamps a finished record and passes it on, now or after the steps that are held back.
   void hand_over(std::shared_ptr<StepRecord> record) noexcept;
+  void stamp(StepRecord& record) noexcept;
+  void pass_on(std::shared_ptr<StepRecord> record) noexcept;
+  // recorder_deferred.cc
+  std::uint64_t defer_step();
+  void queue_behind_deferred(std::shared_ptr<StepRecord> record) noexcept;
+  void put_computed(const ComputedItem& item, std::size_t host_rows, StepRecord& record);
+  void pass_on_complete() noexcept;
+  void release_deferred() noexcept;  // as they are
   void export_collections();
   void export_collections_if_changed() noexcept;
 
@@ -114,10 +131,11 @@ struct Recorder::State {
   std::int64_t step = -1;
   std::array<std::int64_t, kModeCount> mode_steps;  // index: mode number - 1
   std::uint32_t session = 0;
-  Mode step_mode = Mode::kGlobal;  // of the open step
-  std::int64_t begun_ns = 0;       // of the open step, monotonic
-  std::int64_t idle_before = 0;    // no step of this mode that comes before that one is due
-  std::int64_t handed_step = -1;   // the last one that was handed over
+  Mode step_mode = Mode::kGlobal;     // of the open step
+  std::int64_t begun_ns = 0;          // of the open step, monotonic
+  std::int64_t idle_before = 0;       // no step of this mode that comes before that one is due
+  std::int64_t handed_step = -1;      // the last one that was handed over
+  std::deque<DeferredStep> deferred;  // in order; the first is not complete
   std::string exported_collections;
   std::size_t exported_count = 0;
   bool is_closed = false;

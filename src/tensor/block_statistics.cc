@@ -99,13 +99,6 @@ BlockMoments block_moments(const T* x, std::size_t n, const BlockSums& sums) {
   return {moments, centered_moments(abs_mean, about.abs_sum, about.abs_square_sum, count)};
 }
 
-// Half-octave of a positive number, as Histogram counts them.
-int half_octave(double magnitude) {
-  int exponent = 0;
-  const double fraction = std::frexp(magnitude, &exponent);  // in [0.5, 1)
-  return 2 * (exponent - 1) + (fraction >= 0.75 ? 1 : 0);
-}
-
 // The window reaches down to subnormal numbers, whose top bits are no logarithm: counts the same
 // numbers, exactly, in a higher place.
 template <class T>

@@ -28,6 +28,12 @@ void shift_inwards(Histogram& histogram, int shift) {
 
 }  // namespace
 
+int half_octave(double magnitude) {
+  int exponent = 0;
+  const double fraction = std::frexp(magnitude, &exponent);  // in [0.5, 1)
+  return 2 * (exponent - 1) + (fraction >= 0.75 ? 1 : 0);
+}
+
 double Histogram::edge(int half_octave) {
   const int exponent = half_octave >> 1;  // rounds down for negative half-octaves too
   return std::ldexp((half_octave & 1) != 0 ? 1.5 : 1.0, exponent);

@@ -29,6 +29,8 @@ struct Histogram {
   double upper(int bucket) const;
 };
 
+// The half-octave that holds a positive, finite magnitude: edge(h) <= magnitude < edge(h + 1).
+int half_octave(double magnitude);
 // Moves the window outwards to end with half-octave `top`, which is not below the present one.
 void raise_top(Histogram& histogram, int top);
 // Adds `other` into `into`, re-windowing where the tops differ.

@@ -37,7 +37,7 @@ void LossRule::walk(const StepView& step, std::vector<Finding>* findings) {
   // By name: the order of rows is not the same in a running process and in a trace.
   std::sort(touched_.begin(), touched_.end(),
             [&](std::size_t a, std::size_t b) { return *keys_[a] < *keys_[b]; });
-  begin(step);
+  begin(step, findings);
   for (const std::size_t id : touched_) {
     OfStep& series = series_[id];
     const std::string_view worker = series.count == 1 ? series.worker : std::string_view();
@@ -92,6 +92,23 @@ std::int32_t LossRule::find_or_add(const WorkerStep& worker, const StatisticsRow
     keys_.push_back(&known->first);
   }
   return static_cast<std::int32_t>(known->second);
+}
+
+MetricName parse_metric_name(std::string_view name) {
+  constexpr std::string_view kScalar = "scalar/";
+  constexpr std::array<std::string_view, 2> kTrainingWords = {"train", "training"};
+  constexpr std::array<std::string_view, 5> kValidationWords = {"validation", "valid", "val",
+                                                                "eval", "test"};
+  if (name.substr(0, kScalar.size()) == kScalar) name.remove_prefix(kScalar.size());
+  const std::size_t end = name.find_first_of("-_/");
+  const auto is_one_of = [&](std::span<const std::string_view> words) {
+    return end != std::string_view::npos &&
+           std::find(words.begin(), words.end(), name.substr(0, end)) != words.end();
+  };
+  using enum MetricName::DataSet;
+  if (is_one_of(kTrainingWords)) return {kTraining, std::string(name.substr(end + 1))};
+  if (is_one_of(kValidationWords)) return {kValidation, std::string(name.substr(end + 1))};
+  return {kUnknown, std::string(name)};
 }
 
 bool is_meant_to_rise(std::string_view metric) {

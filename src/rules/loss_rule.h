@@ -45,7 +45,7 @@ class LossRule : public Rule {
   // Whether steps of this mode are looked at; others do not count as skipped.
   virtual bool wants(Mode) const { return true; }
   // `findings` is null at a step that is only remembered, not judged.
-  virtual void begin(const StepView&) {}
+  virtual void begin(const StepView&, std::vector<Finding>*) {}
   virtual void take(const StepView& step, const LossValue& loss,
                     std::vector<Finding>* findings) = 0;
   virtual void end(const StepView&, std::vector<Finding>*) {}
@@ -74,6 +74,16 @@ class LossRule : public Rule {
   std::vector<std::vector<std::int32_t>> indices_;  // [worker_index][tensor] -> id
   std::vector<std::size_t> touched_;                // in the current step
 };
+
+// What a name says of a metric that a framework saves for several data sets at once.
+struct MetricName {
+  enum class DataSet { kUnknown, kTraining, kValidation };
+  DataSet data_set = DataSet::kUnknown;
+  std::string metric;
+};
+// "train-rmse", "scalar/val_loss": up to the first of - _ / stands the data set. Without one that
+// is known, the whole name is the metric.
+MetricName parse_metric_name(std::string_view name);
 
 // "validation-auc", "val_accuracy", "train-map@5": by the last word that is neither a number nor an
 // aggregate.

@@ -122,9 +122,11 @@ void Recorder::State::begin_step() {
   idle_before = any_due ? 0 : planner.next_due(mode, mode_step);
 }
 
-bool Recorder::State::begin_idle_step() noexcept {
+bool Recorder::State::begin_idle_step(bool driver) noexcept {
   const std::lock_guard lock(mutex);
-  if (needs_planning || !builder.is_empty()) return false;
+  if (needs_planning || idle_before == 0) return false;
+  if (!driver && in_step) return true;
+  if (!builder.is_empty()) return false;
   // The step after it, too: a hook prepares for a step that is due.
   if (mode_steps[index_of(mode)] + 2 >= idle_before) return false;
   open_step();
@@ -330,9 +332,7 @@ const StepPlan& Recorder::plan() const { return state_->planner.current(); }
 bool Recorder::in_step() const { return state_->in_step; }
 
 bool Recorder::begin_idle_step(bool driver) noexcept {
-  State& state = *state_;
-  if (state.is_inert() || (!driver && state.in_step && state.idle_before > 0)) return true;
-  return state.begin_idle_step();
+  return state_->is_inert() || state_->begin_idle_step(driver);
 }
 
 bool Recorder::is_next_step_due() const {

@@ -50,7 +50,7 @@ struct Recorder::State {
   void configure_planner();
   void begin_step();
   void open_step();
-  bool begin_idle_step() noexcept;
+  bool begin_idle_step(bool driver) noexcept;
   void end_step() noexcept;
   void close() noexcept;
   // Things said after the last step ended: they get a step of their own rather than be lost.

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
-from torch.utils.hooks import RemovableHandle
 
 from tensortap._fence import fenced
-from tensortap._hook import BaseHook
 from tensortap.exceptions import InvalidTypeError
-from tensortap.pytorch.border import StepBorder
-from tensortap.pytorch.modules import ModuleCallback, ModuleTable, is_real_call, require_module
-from tensortap.pytorch.parameters import ParameterTable
-from tensortap.pytorch.tensors import Item, RecordedTensors, iterate_tensors, make_item
-from tensortap.pytorch.wrappers import entry_point
+from tensortap.pytorch.capture import StepCapture
+from tensortap.pytorch.modules import require_module
+
+# The regex of smdebug, which means parameters, spared what it did not know.
+_IS_PARAMETER = r"^(?!gradient|optimizer/|update_ratio/)"
 
 
-class Hook(BaseHook):
+class Hook(StepCapture):
     """Records weights, biases, gradients, losses and module outputs of a training.
 
     A step begins at the forward pass of the first registered module and ends after the optimizer's step, or at the next
@@ -78,34 +71,29 @@ class Hook(BaseHook):
     default_collections: ClassVar[Mapping[str, tuple[Sequence[str], bool]]] = {
         "all": ((".*",), False),
         "default": ((), False),
-        "weights": ((r"^(?!gradient).*weight",), False),
-        "biases": ((r"^(?!gradient).*bias",), False),
-        "gradients": ((r"^gradient",), False),
+        "weights": ((rf"{_IS_PARAMETER}.*weight",), False),
+        "biases": ((rf"{_IS_PARAMETER}.*bias",), False),
+        "gradients": ((r"^gradient(?!_norm/|_before_clipping/)",), False),
         "losses": ((r"[Ll]oss_(?!input).*output",), True),
+        "optimizer_variables": ((r"^optimizer/",), False),
+        "learning_rates": ((r"^learning_rate/",), False),
+        "timings": ((r"^(step|data)_time$",), False),
+        "gradient_norms": ((r"^gradient_norm/",), False),
+        "gradients_before_clipping": ((r"^gradient_before_clipping/",), False),
+        "update_ratios": ((r"^update_ratio/",), False),
+        "loss_scaling": ((r"^(loss_scale|skipped_step)$",), False),
+        # Filled by what modules are, whatever they are called.
+        "model_inputs": ((), False),
+        "relu_input": ((), False),
+        "relu_output": ((), False),
+        "tanh_input": ((), False),
+        "sigmoid_input": ((), False),
+        "attention_output": ((), False),
+        "embedding_input": ((), False),
+        "normalization_output": ((), False),
     }
-    always_included = ("losses",)
-
-    def __init__(self, out_dir: Any, *args: Any, **kwargs: Any) -> None:
-        super().__init__(out_dir, *args, **kwargs)
-        self._driver: weakref.ref[torch.nn.Module] | None = None
-        self._handles: list[RemovableHandle] = []
-        self._optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, bool] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._optimizer_handles: list[RemovableHandle] = []
-        self._optimizer_seen = False
-        self._is_due = False
-        self._is_quiet = False  # the open step is not due, and nothing was said in it
-        self._border = StepBorder()
-        self._gradients_recorded = False
-        self._value_indices: dict[str, int] = {}
-        self._recorded = RecordedTensors()
-        self._plan_version = -1
-        if self._session is not None:
-            self._modules = ModuleTable(
-                self._session, ModuleCallback(self._on_inputs), ModuleCallback(self._on_outputs)
-            )
-            self._parameters = ParameterTable(self._session)
+    # Besides the losses a few numbers a step, which cost nothing to speak of.
+    always_included = ("losses", "learning_rates", "timings", "gradient_norms", "loss_scaling")
 
     # ---------------------------------------------------------------- what scripts call
 
@@ -120,16 +108,8 @@ class Hook(BaseHook):
             Registered before.
         """
         require_module(module, "register_module")
-        if self._session is None:
-            return
-        module = entry_point(module)
-        name = self._modules.add_root(module, is_watched=True)
-        self._parameters.add_root(module, name)
-        self._handles.append(
-            module.register_forward_pre_hook(
-                ModuleCallback(self._on_root_forward), with_kwargs=True
-            )
-        )
+        if self._session is not None:
+            self._attach(module)
 
     #: The name that patched frameworks use.
     register_hook = register_module
@@ -195,203 +175,13 @@ class Hook(BaseHook):
         )
         self._save_tensor(tensor_name, torch.as_tensor(tensor_value), collections)
 
-    # ---------------------------------------------------------------- called by PyTorch
-
-    @fenced
-    def _on_root_forward(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        if not is_real_call():
-            return
-        driver = self._driver() if self._driver is not None else None
-        if driver is None:
-            self._driver = weakref.ref(module)
-            driver = module
-        if module is driver or not self._engine.in_step:
-            self._begin_step()
-        if self._is_due:
-            self._record_inputs(module, args, kwargs)
-
-    @fenced
-    def _on_inputs(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        if is_real_call():
-            self._record_inputs(module, args, kwargs)
-
-    @fenced
-    def _on_outputs(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        session = self._engine
-        if not is_real_call() or not session.in_step or not self._is_due:
-            return
-        entry = self._modules.find(module)
-        if entry is not None:
-            self._record((entry.take_output_id(session), t) for t in iterate_tensors(output))
-
-    @fenced
-    def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if not self._is_ours(optimizer):
-            return
-        # LBFGS calls for many forward and backward passes within its one step: autograd has to tell.
-        if not self._optimizer_seen and not isinstance(optimizer, torch.optim.LBFGS):
-            self._optimizer_seen = True
-            self._parameters.stop_watching_accumulation()
-        self._border.see_more()  # when it is the second optimizer of the step
-        session = self._engine
-        if not session.in_step or not self._is_due:
-            return
-        only = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        keep_alive: list[torch.Tensor] = []
-        self._record_items(self._parameters.gradient_items(keep_alive, only=only))
-        self._gradients_recorded = True
-
-    @fenced
-    def _after_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if not self._is_ours(optimizer) or not self._engine.in_step:
-            return
-        self._border.optimizer_stepped = True
-        if self._border.ends_at_optimizer:
-            self._finish_step()
-            self._raise_if_stopped()
-
-    @fenced
-    def _on_accumulated(self, parameter: torch.Tensor, gradient_id: int) -> None:
-        session = self._engine
-        gradient = parameter.grad
-        if gradient is None or not session.in_step or not session.is_due(gradient_id):
-            return
-        self._record([(gradient_id, gradient)])
-
-    # ---------------------------------------------------------------- steps
-
-    def _begin_step(self) -> None:
-        session = self._engine
-        # After a quiet step one call will do: what runs once in milliseconds finds cold caches.
-        if not self._is_quiet:
-            self._border.begin_step()
-            self._finish_step()
-            self._raise_if_stopped()
-        self._is_due = session.begin_step()
-        if not self._is_due:
-            if not self._is_quiet:
-                self._disarm()
-                self._is_quiet = True
-            return
-        self._is_quiet = False
-        self._gradients_recorded = False
-        if self._plan_version != session.plan_version:
-            self._plan_version = session.plan_version
-            self._modules.forget_ids()
-            self._parameters.forget_ids()
-        self._value_indices.clear()
-        self._recorded.clear()
-        self._modules.begin_step()
-        self._arm()
-        self._parameters.scan()
-        keep_alive: list[torch.Tensor] = []
-        self._record_items(self._parameters.weight_items(keep_alive))
-        if not self._optimizer_seen:
-            self._parameters.watch_accumulation(self._on_accumulated)
-
-    def _arm(self) -> None:
-        """Attach to what a step that is due has to see; a step that is not costs one call."""
-        self._modules.arm()
-        if not self._optimizer_handles:
-            before = ModuleCallback(self._before_optimizer)
-            after = ModuleCallback(self._after_optimizer)
-            self._optimizer_handles.append(register_optimizer_step_pre_hook(before))
-            self._optimizer_handles.append(register_optimizer_step_post_hook(after))
-
-    def _disarm(self) -> None:
-        self._modules.disarm()
-        self._parameters.stop_watching_accumulation()
-        for handle in self._optimizer_handles:
-            handle.remove()
-        self._optimizer_handles.clear()
-
-    def _finish_step(self) -> None:
-        session = self._engine
-        if session.in_step:
-            # Gradient accumulation: a backward pass ran, but no optimizer followed in this step.
-            if self._is_due and self._optimizer_seen and not self._gradients_recorded:
-                keep_alive: list[torch.Tensor] = []
-                self._record_items(self._parameters.gradient_items(keep_alive, only_changed=True))
-            session.end_step()
-
     @fenced
     def _record_value(self, name: str, value: torch.Tensor) -> None:
-        session = self._engine
         self._before_late_record()
-        index = self._value_indices.get(name, 0)
-        self._value_indices[name] = index + 1
-        full_name = f"{name}_output_{index}"
-        if not session.in_step or not self._is_due or not session.is_included(full_name):
-            return
-        self._record([(session.intern(full_name), value)])
+        if self._engine.in_step and self._is_due:
+            self._recording.record_named(name, value)
 
     @fenced
     def _save_tensor(self, name: str, value: torch.Tensor, collections: list[str]) -> None:
         self._before_late_record()
-        keep_alive: list[torch.Tensor] = []
-        item = make_item(self._engine.intern(name, collections), value, keep_alive)
-        if item is not None:
-            self._engine.record_raw(*item)
-
-    def _record(self, tensors: Iterable[tuple[int | None, torch.Tensor]]) -> None:
-        """Record those of (id, tensor) that are due, in one call."""
-        items: list[Item] = []
-        keep_alive: list[torch.Tensor] = []
-        for tensor_id, tensor in tensors:
-            if tensor_id is None or not self._engine.is_due(tensor_id):
-                continue
-            source = self._recorded.find(tensor)
-            if source is not None and self._engine.record_same(tensor_id, source):
-                continue
-            item = make_item(tensor_id, tensor, keep_alive)
-            if item is not None:
-                items.append(item)
-                self._recorded.add(tensor, tensor_id)
-        self._record_items(items)
-
-    def _record_items(self, items: list[Item]) -> None:
-        if items:
-            self._engine.record_batch(items)
-
-    def _record_inputs(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        session = self._engine
-        if not session.in_step or not self._is_due:
-            return
-        entry = self._modules.find(module)
-        if entry is not None:
-            inputs = (args, kwargs) if kwargs else args
-            self._record((entry.take_input_id(session), t) for t in iterate_tensors(inputs))
-
-    def _before_mode_change(self) -> None:
-        # The open step belongs to the old mode; a rule's stop waits for the next forward pass.
-        self._finish_step()
-
-    def _before_late_record(self) -> None:
-        self._is_quiet = False
-        if self._border.optimizer_stepped and not self._engine.in_step:
-            self._warn_once(
-                "late",
-                "something was recorded after the optimizer's step, when the step was over: it counts to the "
-                "next step; from now on steps end at the next forward pass",
-            )
-        self._border.see_more()
-
-    def _is_ours(self, optimizer: torch.optim.Optimizer) -> bool:
-        known = self._optimizers.get(optimizer)
-        if known is None or not known:
-            known = self._optimizers[optimizer] = self._parameters.owns_any_of(optimizer)
-        return known
-
-    def _worker_identity(self) -> tuple[str, bool]:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            rank = torch.distributed.get_rank()
-            return f"worker_{rank}", rank == 0
-        return "worker_0", True
-
-    def _detach(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        if self._session is not None:
-            self._disarm()
-            self._modules.detach()
+        self._recording.record_raw(self._engine.intern(name, collections), value)

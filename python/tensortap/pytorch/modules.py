@@ -7,16 +7,16 @@ and those only while a step is due.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
 from torch.nn.modules.module import register_module_module_registration_hook
 from torch.utils.hooks import RemovableHandle
 
 from tensortap import _core
 from tensortap.exceptions import InvalidArgumentError, InvalidTypeError
+from tensortap.pytorch.callbacks import ModuleCallback, is_real_call
+from tensortap.pytorch.module_kinds import Kinds, kinds_of
 from tensortap.pytorch.wrappers import model_name, walk
 
 # A module called more often than this within one step is looked at for the first calls when deciding whether anything
@@ -33,86 +33,76 @@ def require_module(module: object, method: str, hint: str = "") -> None:
         )
 
 
-def is_real_call() -> bool:
-    """Whether a module is called by the training: not traced by a compiler, not repeated by checkpointing.
-
-    Checkpointing calls modules again while a backward pass is under way.
-    """
-    return not is_compiling() and bool(torch._C._current_graph_task_id() == -1)
-
-
-class ModuleCallback:
-    """A module hook that survives copying and pickling of the model: the copy does nothing."""
-
-    __slots__ = ("_method",)
-
-    def __init__(self, method: Callable[..., None] | None) -> None:
-        self._method = weakref.WeakMethod(method) if method is not None else None
-
-    def __call__(self, module: torch.nn.Module, args: Any, more: Any) -> None:
-        method = self._method() if self._method is not None else None
-        if method is not None:
-            method(module, args, more)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> ModuleCallback:
-        return ModuleCallback(None)
-
-    def __reduce__(self) -> tuple[type[ModuleCallback], tuple[None]]:
-        return (ModuleCallback, (None,))
-
-
 class ModuleEntry:
     """What is known of one registered module."""
 
     __slots__ = (
         "_inputs",
         "_outputs",
+        "_wants",
         "handles",
-        "is_watched",
+        "is_root",
+        "is_seen",
+        "kinds",
         "name",
         "next_input",
         "next_output",
         "reference",
+        "seen_handle",
     )
 
     def __init__(self, module: torch.nn.Module, name: str) -> None:
         self.reference = weakref.ref(module)
         self.name = name
+        self.kinds = kinds_of(module)
         self.handles: list[RemovableHandle] = []
-        # Something else calls at each of its forward passes: it needs no hook for its inputs.
-        self.is_watched = False
+        self.seen_handle: RemovableHandle | None = None
+        self.is_seen = False  # called in a step that was looked at
+        # A registered model: something else calls at each of its forward passes, so it needs no hook for its inputs.
+        self.is_root = False
         self._outputs: list[int | None] = []
         self._inputs: list[int | None] = []
+        self._wants: tuple[bool, bool] | None = None
         self.next_output = 0
         self.next_input = 0
 
     def forget_ids(self) -> None:
         self._outputs.clear()
         self._inputs.clear()
+        self._wants = None
 
     def take_output_id(self, session: _core.Session) -> int | None:
         """Id of the step's next output; None when no saved collection wants it."""
         self.next_output += 1
-        return _indexed_id(session, self._outputs, f"{self.name}_output_", self.next_output - 1)
+        prefix = f"{self.name}_output_"
+        return _indexed_id(session, self._outputs, prefix, self.next_output - 1, self.kinds.outputs)
 
     def take_input_id(self, session: _core.Session) -> int | None:
         """Id of the step's next input; None when no saved collection wants it."""
         self.next_input += 1
-        return _indexed_id(session, self._inputs, f"{self.name}_input_", self.next_input - 1)
+        prefix = f"{self.name}_input_"
+        return _indexed_id(session, self._inputs, prefix, self.next_input - 1, self.kinds.inputs)
 
-    def is_wanted(self, session: _core.Session, kind: str) -> bool:
-        """Whether any ``input`` or ``output`` of the module is wanted at all."""
-        return any(
-            session.is_included(f"{self.name}_{kind}_{index}") for index in range(_PROBED_INDICES)
-        )
+    def wants(self, session: _core.Session) -> tuple[bool, bool]:
+        """Whether any input, and whether any output of the module is wanted at all."""
+        if self._wants is None:
+            self._wants = (
+                _is_any_wanted(session, f"{self.name}_input_", self.kinds.inputs),
+                _is_any_wanted(session, f"{self.name}_output_", self.kinds.outputs),
+            )
+        return self._wants
+
+
+def _is_any_wanted(session: _core.Session, prefix: str, kinds: tuple[str, ...]) -> bool:
+    return any(session.is_included(f"{prefix}{index}", kinds) for index in range(_PROBED_INDICES))
 
 
 def _indexed_id(
-    session: _core.Session, ids: list[int | None], prefix: str, index: int
+    session: _core.Session, ids: list[int | None], prefix: str, index: int, kinds: tuple[str, ...]
 ) -> int | None:
     while len(ids) <= index:
         name = f"{prefix}{len(ids)}"
-        ids.append(session.intern(name) if session.is_included(name) else None)
+        ids.append(session.intern(name, kinds) if session.is_included(name, kinds) else None)
     return ids[index]
 
 
@@ -137,16 +127,17 @@ class ModuleTable:
         )
         self._owners: dict[str, str] = {}  # which root's module has a name
         self._is_armed = False
+        self._seen = ModuleCallback(self.note_call)
 
-    def add_root(self, root: torch.nn.Module, *, is_watched: bool = False) -> str:
+    def add_root(self, root: torch.nn.Module, *, is_model: bool = False) -> str:
         """Take in a module and its submodules.
 
         Parameters
         ----------
         root
             The module; its name is its class, made unique with a number.
-        is_watched
-            Whether the caller will see to the root's inputs itself.
+        is_model
+            Whether it is what is trained: then the caller will see to its inputs, and they are the model's.
 
         Returns
         -------
@@ -168,7 +159,10 @@ class ModuleTable:
         self._root_names.add(name)
         self._roots.append((weakref.ref(root), name))
         self._take_in(root, name)
-        self._entries[id(root)].is_watched = is_watched
+        if is_model:
+            entry = self._entries[id(root)]
+            entry.is_root = True
+            entry.kinds = Kinds((*entry.kinds.inputs, "model_inputs"), entry.kinds.outputs)
         self.disarm()
         return name
 
@@ -206,7 +200,7 @@ class ModuleTable:
             entry.next_input = 0
 
     def arm(self) -> None:
-        """Install hooks on the modules of which anything is wanted."""
+        """Install hooks on the modules of which anything is wanted, and on those that were never called so far."""
         if self._is_armed:
             return
         self._is_armed = True
@@ -214,12 +208,29 @@ class ModuleTable:
             module = entry.reference()
             if module is None:
                 continue
-            if not entry.is_watched and entry.is_wanted(self._session, "input"):
+            wants_inputs, wants_outputs = entry.wants(self._session)
+            if wants_inputs and not entry.is_root:
                 entry.handles.append(
                     module.register_forward_pre_hook(self._before, with_kwargs=True)
                 )
-            if entry.is_wanted(self._session, "output"):
+            # What a model returns may hold its loss.
+            if wants_outputs or entry.is_root:
                 entry.handles.append(module.register_forward_hook(self._after))
+            if not entry.is_seen:
+                entry.seen_handle = module.register_forward_pre_hook(self._seen)
+                entry.handles.append(entry.seen_handle)
+
+    def note_call(self, module: torch.nn.Module, args: Any = None, more: Any = None) -> None:
+        """Remember that a module is called. Its hook for that has done its duty."""
+        if not is_real_call():
+            return
+        entry = self.find(module)
+        if entry is None or entry.is_seen:
+            return
+        entry.is_seen = True
+        if entry.seen_handle is not None:
+            entry.seen_handle.remove()
+            entry.seen_handle = None
 
     def disarm(self) -> None:
         """Remove every hook."""
@@ -230,6 +241,7 @@ class ModuleTable:
             for handle in entry.handles:
                 handle.remove()
             entry.handles.clear()
+            entry.seen_handle = None
 
     def detach(self) -> None:
         """Remove every hook, for good."""

@@ -3,29 +3,50 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from typing import TypeAlias
 
 import torch
 from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
 from tensortap import _core
-from tensortap.pytorch.tensors import Item, make_item
+from tensortap.pytorch.callbacks import ParameterCallback
 from tensortap.pytorch.wrappers import user_path
+
+#: A tensor and the id it is recorded under; None when nobody wants it.
+Named: TypeAlias = tuple[int | None, torch.Tensor]
+
+
+class ParameterIds:
+    """Ids of what is recorded of a parameter; None for what no saved collection wants."""
+
+    __slots__ = ("before_clipping", "gradient", "update_ratio", "weight")
+
+    def __init__(self, session: _core.Session, name: str, extras: Collection[str]) -> None:
+        def wanted(full_name: str) -> int | None:
+            return session.intern(full_name) if session.is_included(full_name) else None
+
+        def asked(collection: str, full_name: str) -> int | None:
+            return wanted(full_name) if collection in extras else None
+
+        self.weight = wanted(name)
+        self.gradient = wanted(f"gradient/{name}")
+        self.before_clipping = asked(
+            "gradients_before_clipping", f"gradient_before_clipping/{name}"
+        )
+        self.update_ratio = asked("update_ratios", f"update_ratio/{name}")
 
 
 class ParameterEntry:
     """One parameter at the current step."""
 
-    __slots__ = ("gradient_id", "parameter", "seen_gradient", "weight_id")
+    __slots__ = ("ids", "name", "parameter", "seen_gradient")
 
-    def __init__(
-        self, parameter: torch.nn.Parameter, weight_id: int | None, gradient_id: int | None
-    ) -> None:
+    def __init__(self, parameter: torch.nn.Parameter, name: str, ids: ParameterIds) -> None:
         self.parameter = parameter
-        self.weight_id = weight_id
-        self.gradient_id = gradient_id
+        self.name = name
+        self.ids = ids
         self.seen_gradient = _GradientStamp(parameter.grad)
 
 
@@ -34,36 +55,48 @@ class ParameterTable:
 
     def __init__(self, session: _core.Session) -> None:
         self._session = session
+        self._extras: Collection[str] = ()
         self._roots: list[tuple[weakref.ref[torch.nn.Module], str]] = []
-        self._ids: dict[str, tuple[int | None, int | None]] = {}
+        self._ids: dict[str, ParameterIds] = {}
         self._handles: dict[int, RemovableHandle] = {}
-        self.entries: list[ParameterEntry] = []
         self._owned: set[int] = set()
+        self.entries: list[ParameterEntry] = []
+        self.with_gradient: set[str] = set()  # names of those that ever had one
 
     def add_root(self, root: torch.nn.Module, name: str) -> None:
         self._roots.append((weakref.ref(root), name))
         self._owned.update(id(parameter) for parameter in root.parameters())
 
-    def forget_ids(self) -> None:
-        """Decide anew what is wanted: collections changed."""
+    def forget_ids(self, extras: Collection[str]) -> None:
+        """Decide anew what is wanted: collections changed.
+
+        Parameters
+        ----------
+        extras
+            Collections of derived tensors that were asked for.
+        """
+        self._extras = extras
         self._ids.clear()
 
     def scan(self) -> None:
         """Look up the parameters as they are now. Tied ones appear once, under their first name."""
         self.entries.clear()
+        for name, parameter in self.iterate():
+            if is_lazy(parameter):
+                continue
+            ids = self._ids.get(name)
+            if ids is None:
+                ids = self._ids[name] = ParameterIds(self._session, name, self._extras)
+            self.entries.append(ParameterEntry(parameter, name, ids))
+        self._owned.update(id(entry.parameter) for entry in self.entries)
+
+    def iterate(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """All parameters that there are now, lazy ones too, by their names in the run."""
         for reference, prefix in self._roots:
             root = reference()
-            if root is None:
-                continue
-            for path, parameter in root.named_parameters():
-                if is_lazy(parameter):
-                    continue
-                name = f"{prefix}_{user_path(path)}"
-                ids = self._ids.get(name)
-                if ids is None:
-                    ids = self._ids[name] = (self._wanted(name), self._wanted(f"gradient/{name}"))
-                self.entries.append(ParameterEntry(parameter, *ids))
-        self._owned.update(id(entry.parameter) for entry in self.entries)
+            if root is not None:
+                for path, parameter in root.named_parameters():
+                    yield f"{prefix}_{user_path(path)}", parameter
 
     def owns_any_of(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether an optimizer updates any registered parameter."""
@@ -73,55 +106,37 @@ class ParameterTable:
             for parameter in group["params"]
         )
 
-    def weight_items(self, keep_alive: list[torch.Tensor]) -> list[Item]:
-        """Parameter values that are due."""
-        items = []
-        for entry in self.entries:
-            if entry.weight_id is not None and self._session.is_due(entry.weight_id):
-                item = make_item(entry.weight_id, entry.parameter, keep_alive)
-                if item is not None:
-                    items.append(item)
-        return items
+    def entries_of(self, optimizer: torch.optim.Optimizer) -> list[ParameterEntry]:
+        """The registered parameters that an optimizer updates."""
+        only = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        return [entry for entry in self.entries if id(entry.parameter) in only]
 
-    def gradient_items(
-        self,
-        keep_alive: list[torch.Tensor],
-        *,
-        only: set[int] | None = None,
-        only_changed: bool = False,
-    ) -> list[Item]:
-        """Gradients that are there and due.
+    def weights(self) -> Iterator[Named]:
+        """Values of the parameters."""
+        return ((entry.ids.weight, entry.parameter) for entry in self.entries)
 
-        Parameters
-        ----------
-        only
-            Identities of the parameters to look at; None for all.
-        only_changed
-            Leave out gradients that no backward pass of this step has touched.
-        """
-        items = []
+    def changed_gradients(self) -> Iterator[Named]:
+        """Gradients that a backward pass of this step has touched."""
         for entry in self.entries:
             gradient = entry.parameter.grad
-            if gradient is None or entry.gradient_id is None:
-                continue
-            if only is not None and id(entry.parameter) not in only:
-                continue
-            if only_changed and entry.seen_gradient.is_of(gradient):
-                continue
-            if self._session.is_due(entry.gradient_id):
-                item = make_item(entry.gradient_id, gradient, keep_alive)
-                if item is not None:
-                    items.append(item)
-        return items
+            if gradient is not None and not entry.seen_gradient.is_of(gradient):
+                yield entry.ids.gradient, gradient
+
+    def note_gradients(self) -> None:
+        """Remember which parameters have a gradient now; next to nothing once all had one."""
+        if len(self.with_gradient) < len(self.entries):
+            self.with_gradient.update(
+                entry.name for entry in self.entries if entry.parameter.grad is not None
+            )
 
     def watch_accumulation(self, callback: Callable[[torch.Tensor, int], None]) -> None:
         """Call back when autograd has accumulated into a wanted gradient: no optimizer says so."""
         for entry in self.entries:
-            parameter, gradient_id = entry.parameter, entry.gradient_id
+            parameter, gradient_id = entry.parameter, entry.ids.gradient
             if gradient_id is None or not parameter.requires_grad or id(parameter) in self._handles:
                 continue
             self._handles[id(parameter)] = parameter.register_post_accumulate_grad_hook(
-                _AccumulationCallback(callback, gradient_id)
+                ParameterCallback(callback, gradient_id)
             )
 
     def stop_watching_accumulation(self) -> None:
@@ -129,31 +144,13 @@ class ParameterTable:
             handle.remove()
         self._handles.clear()
 
-    def _wanted(self, name: str) -> int | None:
-        return self._session.intern(name) if self._session.is_included(name) else None
 
-
-class _AccumulationCallback:
-    """A parameter hook that survives copying of the model: the copy does nothing."""
-
-    __slots__ = ("_gradient_id", "_method")
-
-    def __init__(
-        self, method: Callable[[torch.Tensor, int], None] | None, gradient_id: int
-    ) -> None:
-        self._method = weakref.WeakMethod(method) if method is not None else None
-        self._gradient_id = gradient_id
-
-    def __call__(self, parameter: torch.Tensor) -> None:
-        method = self._method() if self._method is not None else None
-        if method is not None:
-            method(parameter, self._gradient_id)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _AccumulationCallback:
-        return _AccumulationCallback(None, self._gradient_id)
-
-    def __reduce__(self) -> tuple[type[_AccumulationCallback], tuple[None, int]]:
-        return (_AccumulationCallback, (None, self._gradient_id))
+def gradients_of(entries: list[ParameterEntry]) -> Iterator[Named]:
+    """Gradients that are there."""
+    for entry in entries:
+        gradient = entry.parameter.grad
+        if gradient is not None:
+            yield entry.ids.gradient, gradient
 
 
 class _GradientStamp:

@@ -174,3 +174,15 @@ def iterate_tensors(value: Any) -> Iterator[torch.Tensor]:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             yield from iterate_tensors(getattr(value, field.name, None))
+
+
+def returned_losses(output: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Losses that a model computed itself: ``output.loss``, and entries of a dictionary with ``loss`` in their key."""
+    if isinstance(output, torch.Tensor):
+        return
+    if isinstance(output, Mapping):
+        for key, value in output.items():
+            if isinstance(key, str) and "loss" in key.lower() and isinstance(value, torch.Tensor):
+                yield key, value
+    elif isinstance(getattr(output, "loss", None), torch.Tensor):
+        yield "loss", output.loss

@@ -105,7 +105,9 @@ def _make_constructor(name: str) -> Callable[..., RuleSpec]:
     kind = inspect.Parameter.KEYWORD_ONLY
     signature = [
         inspect.Parameter(
-            p["name"], kind, default=inspect.Parameter.empty if p["required"] else p["default"] or None
+            p["name"],
+            kind,
+            default=inspect.Parameter.empty if p["required"] else p["default"] or None,
         )
         for p in _DESCRIPTORS[name]["parameters"]
     ]

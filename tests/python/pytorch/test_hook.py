@@ -51,6 +51,7 @@ def test_smdebug_script_gives_smdebug_names_and_values(tmp_path: Path) -> None:
 
     trial = smd.create_trial(path=out_dir)
     expected = ["CrossEntropyLoss_output_0", "loss_output_0"]
+    expected += ["data_time", "learning_rate/SGD/0", "step_time"]
     expected += [f"Net_{name}" for name in NET_PARAMETERS if name.endswith("bias")]
     expected += [f"gradient/Net_{name}" for name in NET_PARAMETERS]
     assert trial.tensor_names() == sorted(expected)

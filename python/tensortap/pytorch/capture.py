@@ -1,0 +1,384 @@
+"""What a hook does when PyTorch calls it: where steps begin and end, and what is recorded in them."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.hooks import RemovableHandle
+
+from tensortap._fence import fenced
+from tensortap._hook import BaseHook
+from tensortap.pytorch.border import StepBorder
+from tensortap.pytorch.callbacks import ModuleCallback, RootCallback, is_real_call
+from tensortap.pytorch.clipping import ClippingWatch
+from tensortap.pytorch.clock import StepClock
+from tensortap.pytorch.modules import ModuleTable
+from tensortap.pytorch.optimizers import OptimizerTable
+from tensortap.pytorch.parameters import Named, ParameterEntry, ParameterTable, gradients_of
+from tensortap.pytorch.recording import Recording
+from tensortap.pytorch.scaling import ScalingWatch
+from tensortap.pytorch.tensors import iterate_tensors, returned_losses
+from tensortap.pytorch.wrappers import entry_point
+
+# Recorded when a collection is included by its name or a regex of the user's has the word: a regex that smdebug's users
+# wrote for weights must not bring three more tensors each.
+_EXTRAS = {
+    "optimizer_variables": "optimizer/",
+    "gradients_before_clipping": "gradient_before_clipping",
+    "update_ratios": "update_ratio",
+}
+
+
+class StepCapture(BaseHook):
+    """The part of the hook that scripts do not call."""
+
+    def __init__(self, out_dir: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(out_dir, *args, **kwargs)
+        self._driver: weakref.ref[torch.nn.Module] | None = None
+        self._root_callbacks: list[tuple[weakref.ref[torch.nn.Module], RootCallback]] = []
+        self._handles: list[RemovableHandle] = []
+        self._optimizer_handles: list[RemovableHandle] = []
+        self._optimizer_seen = False
+        self._is_due = False
+        self._gradients_recorded = False
+        self._overflowed = (
+            False  # a scaler lets a fused optimizer leave out the step that is under way
+        )
+        self._clipping_ours = False
+        self._norm: torch.Tensor | None = None  # of the gradients before clipping, not yet recorded
+        self._plan_version = -1
+        if self._session is not None:
+            self._make_tables()
+
+    def _make_tables(self) -> None:
+        session = self._engine
+        self._border = StepBorder()
+        self._clock = StepClock()
+        self._recording = Recording(session)
+        before, after = ModuleCallback(self._on_inputs), ModuleCallback(self._on_outputs)
+        self._modules = ModuleTable(session, before, after)
+        self._parameters = ParameterTable(session)
+        self._optimizers = OptimizerTable(self._recording, self._parameters)
+        self._scaling = ScalingWatch(self._on_scale, self._on_scaler_step)
+        self._clipping = ClippingWatch(self._before_clipping, self._on_norm)
+
+    def _attach(self, module: torch.nn.Module) -> None:
+        """Put the hook onto a model."""
+        module = entry_point(module)
+        name = self._modules.add_root(module, is_model=True)
+        self._parameters.add_root(module, name)
+        callback = RootCallback(self._on_root_forward, self._engine.gate())
+        self._root_callbacks.append((weakref.ref(module), callback))
+        self._handles.append(module.register_forward_pre_hook(callback, with_kwargs=True))
+        self._scaling.open()
+        self._clipping.open()
+
+    def _detach(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        if self._session is not None:
+            self._disarm()
+            self._modules.detach()
+            self._scaling.close()
+            self._clipping.close()
+
+    # ---------------------------------------------------------------- modules
+
+    @fenced
+    def _on_root_forward(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        if not is_real_call():
+            return
+        driver = self._driver() if self._driver is not None else None
+        if driver is None:
+            self._make_driver(module)
+            driver = module
+        if module is driver or not self._engine.in_step:
+            self._begin_step()
+        if self._is_due:
+            self._modules.note_call(module)
+            self._record_inputs(module, args, kwargs)
+
+    @fenced
+    def _on_inputs(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        if is_real_call():
+            self._record_inputs(module, args, kwargs)
+
+    def _record_inputs(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        session = self._engine
+        if not session.in_step or not self._is_due:
+            return
+        entry = self._modules.find(module)
+        if entry is not None:
+            inputs = (args, kwargs) if kwargs else args
+            self._recording.record_shared(
+                (entry.take_input_id(session), tensor) for tensor in iterate_tensors(inputs)
+            )
+
+    @fenced
+    def _on_outputs(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        session = self._engine
+        if not is_real_call() or not session.in_step or not self._is_due:
+            return
+        entry = self._modules.find(module)
+        if entry is None:
+            return
+        self._recording.record_shared(
+            (entry.take_output_id(session), tensor) for tensor in iterate_tensors(output)
+        )
+        if entry.is_root:
+            for key, loss in returned_losses(output):
+                self._recording.record_named(f"{entry.name}_{key}", loss)
+            if not torch.is_grad_enabled():
+                self._clock.end_step()  # no backward pass will follow
+
+    # ---------------------------------------------------------------- gradients and optimizers
+
+    @fenced
+    def _on_accumulated(self, parameter: torch.Tensor, gradient_id: int) -> None:
+        gradient = parameter.grad
+        # Scaled gradients are looked at when the scaler has had its say.
+        if gradient is not None and self._engine.in_step and not self._scaling.is_in_use:
+            self._recording.record([(gradient_id, gradient)])
+
+    @fenced
+    def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if not self._optimizers.is_ours(optimizer):
+            return
+        # LBFGS calls for many forward and backward passes within its one step: autograd has to tell.
+        if not self._optimizer_seen and not isinstance(optimizer, torch.optim.LBFGS):
+            self._optimizer_seen = True
+            self._parameters.stop_watching_accumulation()
+        if not self._is_due:
+            return
+        self._border.see_more()  # when it is the second optimizer of the step
+        if not self._engine.in_step:
+            return
+        # A fused optimizer finds out by itself, on the device, that it is to leave out this step.
+        found_inf = getattr(optimizer, "found_inf", None)
+        self._overflowed = isinstance(found_inf, torch.Tensor) and bool(found_inf.item())
+        if self._overflowed:
+            return
+        entries = self._parameters.entries_of(optimizer)
+        self._parameters.note_gradients()
+        self._recording.record(_unscaled_gradients(optimizer, entries))
+        self._gradients_recorded = True
+        self._record_norm()
+        self._optimizers.record_learning_rates(optimizer)
+        self._optimizers.remember_weights(entries)
+
+    @fenced
+    def _after_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if not self._optimizers.is_ours(optimizer):
+            return
+        self._clock.end_step()
+        if not self._is_due or not self._engine.in_step or self._overflowed:
+            return
+        self._recording.record(self._optimizers.state(optimizer))
+        self._optimizers.record_update_ratios()
+        self._border.optimizer_stepped = True
+        if self._border.ends_at_optimizer:
+            self._finish_step()
+            self._raise_if_stopped()
+
+    @fenced
+    def _before_clipping(self, parameters: list[torch.Tensor]) -> None:
+        only = {id(parameter) for parameter in parameters}
+        entries = [entry for entry in self._parameters.entries if id(entry.parameter) in only]
+        self._clipping_ours = bool(entries) and self._is_due and self._engine.in_step
+        if not self._clipping_ours or not any(entry.ids.before_clipping for entry in entries):
+            return
+        if not self._scaling.is_in_use or not self._scaling.has_overflow():
+            self._recording.record(
+                (entry.ids.before_clipping, entry.parameter.grad)
+                for entry in entries
+                if entry.parameter.grad is not None
+            )
+
+    @fenced
+    def _on_norm(self, norm: torch.Tensor) -> None:
+        # Recorded with the optimizer's step: a scaler may leave that out because the norm is infinite.
+        if self._clipping_ours:
+            self._norm = norm.detach()
+
+    @fenced
+    def _on_scale(self, scaler: torch.amp.GradScaler) -> None:
+        if self._is_due and self._engine.in_step:
+            self._recording.record_number("loss_scale", float(scaler.get_scale()))
+
+    @fenced
+    def _on_scaler_step(
+        self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer
+    ) -> None:
+        if not self._optimizers.is_ours(optimizer):
+            return
+        is_due = self._is_due and self._engine.in_step
+        if not self._scaling.has_skipped(scaler, optimizer, is_due=is_due):
+            return
+        self._clock.end_step()
+        if is_due:
+            self._recording.record_number("skipped_step", 1.0)
+            self._gradients_recorded = True  # what is there is no gradient of this model
+            self._norm = None
+
+    def _record_norm(self) -> None:
+        if self._norm is not None:
+            norm_id = self._recording.id_of("gradient_norm/before_clipping")
+            self._recording.record([(norm_id, self._norm)])
+            self._norm = None
+
+    def _record_accumulated(self) -> None:
+        """Record the gradients of a backward pass that no optimizer's step has followed."""
+        gradients = self._parameters.changed_gradients()
+        if self._scaling.is_in_use:
+            gradients = self._without_scale(gradients)
+        self._recording.record(gradients)
+
+    def _without_scale(self, gradients: Iterator[Named]) -> Iterator[Named]:
+        for gradient_id, gradient in gradients:
+            if gradient_id is not None and self._engine.is_due(gradient_id):
+                plain = self._scaling.unscaled(gradient)
+                if plain is not None:
+                    yield gradient_id, plain
+
+    # ---------------------------------------------------------------- steps
+
+    def _begin_step(self) -> None:
+        session = self._engine
+        self._border.begin_step()
+        self._finish_step()
+        self._raise_if_stopped()
+        self._clock.begin_step()
+        self._is_due = session.begin_step()
+        if not self._is_due:
+            self._begin_idle_step()
+            return
+        self._gradients_recorded = self._overflowed = self._clipping_ours = False
+        self._norm = None
+        if self._plan_version != session.plan_version:
+            self._plan_version = session.plan_version
+            self._forget_ids()
+        self._recording.begin_step()
+        self._scaling.begin_step()
+        self._modules.begin_step()
+        self._modules.arm()
+        self._arm_optimizers()
+        self._parameters.scan()
+        self._recording.record(self._parameters.weights())
+        self._recording.record_number("step_time", self._clock.step_time)
+        self._recording.record_number("data_time", self._clock.data_time)
+        if not self._optimizer_seen:
+            self._parameters.watch_accumulation(self._on_accumulated)
+
+    def _forget_ids(self) -> None:
+        """Decide anew what is wanted: collections changed."""
+        extras = self._asked_extras()
+        self._modules.forget_ids()
+        self._parameters.forget_ids(extras)
+        self._optimizers.forget_ids(extras)
+        self._recording.forget_ids()
+
+    def _asked_extras(self) -> set[str]:
+        own = [name for name in self.include_collections if name not in self.default_collections]
+        patterns = [
+            pattern
+            for name in ("default", *own)
+            for pattern in self.get_collection(name).include_regex
+        ]
+        extras = {
+            name
+            for name, word in _EXTRAS.items()
+            if name in self.include_collections or any(word in pattern for pattern in patterns)
+        }
+        if "all" in self.include_collections:
+            extras.add("optimizer_variables")
+        return extras
+
+    def _begin_idle_step(self) -> None:
+        """Take the hooks off what does not matter now. The step before one that is due is timed."""
+        self._modules.disarm()
+        self._parameters.stop_watching_accumulation()
+        if self._engine.is_next_step_due:
+            self._arm_optimizers()
+        else:
+            self._disarm_optimizers()
+            self._clock.lose_track()
+
+    def _finish_step(self) -> None:
+        session = self._engine
+        if not session.in_step:
+            return
+        if self._is_due:
+            self._parameters.note_gradients()
+            if not self._gradients_recorded and (self._optimizer_seen or self._scaling.is_in_use):
+                self._record_accumulated()
+            self._record_norm()
+        session.end_step()
+
+    def _arm_optimizers(self) -> None:
+        if not self._optimizer_handles:
+            before = ModuleCallback(self._before_optimizer)
+            after = ModuleCallback(self._after_optimizer)
+            self._optimizer_handles.append(register_optimizer_step_pre_hook(before))
+            self._optimizer_handles.append(register_optimizer_step_post_hook(after))
+
+    def _disarm_optimizers(self) -> None:
+        for handle in self._optimizer_handles:
+            handle.remove()
+        self._optimizer_handles.clear()
+
+    def _disarm(self) -> None:
+        self._modules.disarm()
+        self._parameters.stop_watching_accumulation()
+        self._disarm_optimizers()
+
+    def _make_driver(self, module: torch.nn.Module) -> None:
+        """Let a model say where steps begin. When it is gone, the next that is called takes over."""
+        lost = functools.partial(_lose_driver, weakref.ref(self))
+        self._driver = weakref.ref(module, lost)
+        for reference, callback in self._root_callbacks:
+            callback.is_driver = reference() is module
+
+    def _before_mode_change(self) -> None:
+        # The open step belongs to the old mode; a rule's stop waits for the next forward pass.
+        self._finish_step()
+
+    def _before_late_record(self) -> None:
+        if self._border.optimizer_stepped and not self._engine.in_step:
+            self._warn_once(
+                "late",
+                "something was recorded after the optimizer's step, when the step was over: it counts to the "
+                "next step; from now on steps end at the next forward pass",
+            )
+        self._border.see_more()
+
+    def _worker_identity(self) -> tuple[str, bool]:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            rank = torch.distributed.get_rank()
+            return f"worker_{rank}", rank == 0
+        return "worker_0", True
+
+
+def _lose_driver(hook: weakref.ref[StepCapture], _: object) -> None:
+    alive = hook()
+    if alive is not None and alive._session is not None:
+        alive._driver = None
+        alive._session.invalidate_plan()  # so that the next forward pass of any model comes through
+
+
+def _unscaled_gradients(
+    optimizer: torch.optim.Optimizer, entries: list[ParameterEntry]
+) -> Iterator[Named]:
+    """Gradients that an optimizer is about to use; a fused one may be told to take out the scale itself."""
+    scale = getattr(optimizer, "grad_scale", None)
+    if not isinstance(scale, torch.Tensor):
+        return gradients_of(entries)
+    return ((tensor_id, gradient.detach() / scale) for tensor_id, gradient in gradients_of(entries))

@@ -25,7 +25,7 @@ PACKAGE_SOURCES := $(shell find src python cmake -type f \
   CMakeLists.txt layers.txt pyproject.toml
 CXX_FILES = $(shell find src python bench tests -name '*.cc' -o -name '*.h')
 
-.PHONY: help packages setup build demo test ctest pytest sanitize bench wheel lint format clean distclean
+.PHONY: help packages setup build demo test ctest pytest sanitize bench peers wheel lint format clean distclean
 
 help:  ## show this
 	@echo 'make TARGET, where TARGET is one of'
@@ -77,6 +77,15 @@ sanitize: setup  ## run the C++ tests under the address, undefined-behaviour and
 
 bench: build $(VENV)/.package  ## measure the budgets of docs/performance.md into bench/results.json
 	$(VENV)/bin/python bench/run.py --build-dir $(BUILD)
+
+# Each of the others gets an environment of its own; --write puts the table into docs/performance.md.
+build/peers/%/.done: bench/peers/%.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check install -q -r $<
+	@touch $@
+
+peers: $(VENV)/.package build/peers/smdebug/.done build/peers/trackers/.done  ## measure smdebug, TensorBoard and wandb beside Tensortap, in about six minutes
+	$(VENV)/bin/python bench/peers/run.py --write docs/performance.md
 
 wheel: setup  ## make a self-contained wheel in dist/, and try it in a fresh environment
 	$(VENV)/bin/python tools/make_wheel.py

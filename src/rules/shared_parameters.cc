@@ -27,6 +27,17 @@ RuleScope asked_scope(std::string_view rule, const Parameters& parameters, bool 
   return scope;
 }
 
+RuleScope typed_scope(std::string_view rule, const Parameters& parameters,
+                      std::string_view default_regex, std::vector<std::string> typed_collections) {
+  RuleScope scope{.collections = parameters.get_list("collection_names"),
+                  .regexes = parameters.get_list("tensor_regex"),
+                  .policy = worker_policy_of(rule, parameters)};
+  if (scope.collections.empty() && parameters.get_string("tensor_regex") == default_regex) {
+    scope.collections = std::move(typed_collections);
+  }
+  return scope;
+}
+
 std::size_t choice_of(std::string_view rule, const Parameters& parameters, std::string_view name,
                       std::span<const std::string_view> choices) {
   const std::string given = parameters.get_string(name);

@@ -27,6 +27,11 @@ WorkerPolicy worker_policy_of(std::string_view rule, const Parameters& parameter
 // first two is given.
 RuleScope asked_scope(std::string_view rule, const Parameters& parameters, bool is_training_only);
 
+// For rules with a documented default of tensor_regex: where that stands and no collection_names
+// are given, the collections that are filled by the kind of module are looked at too.
+RuleScope typed_scope(std::string_view rule, const Parameters& parameters,
+                      std::string_view default_regex, std::vector<std::string> typed_collections);
+
 // A text parameter that has few values. Throws Error(kInvalidArgument) with them; gives the index.
 std::size_t choice_of(std::string_view rule, const Parameters& parameters, std::string_view name,
                       std::span<const std::string_view> choices);

@@ -19,14 +19,18 @@ NamedScalar::Known& NamedScalar::look_up(const WorkerStep& worker) {
 bool NamedScalar::is_known(const WorkerStep& worker) { return look_up(worker).tensor.has_value(); }
 
 std::optional<double> NamedScalar::value(const WorkerStep& worker) {
+  const StatisticsRow* row = this->row(worker);
+  return row == nullptr ? std::nullopt : single_value(*row);
+}
+
+const StatisticsRow* NamedScalar::row(const WorkerStep& worker) {
   const Known& known = look_up(worker);
-  if (!known.tensor) return std::nullopt;
+  if (!known.tensor) return nullptr;
   const std::vector<StatisticsRow>& rows = worker.record->rows;
   const auto row = std::find_if(rows.begin(), rows.end(), [&](const StatisticsRow& one) {
     return one.tensor == *known.tensor;
   });
-  if (row == rows.end()) return std::nullopt;
-  return single_value(*row);
+  return row == rows.end() ? nullptr : &*row;
 }
 
 Finding& ScalarPoint::add(std::string_view statistic, double observed, double threshold,

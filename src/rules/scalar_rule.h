@@ -14,12 +14,13 @@
 
 namespace tensortap {
 
-// The first scalar of a worker whose name a regex matches. Remembers its id.
+// The first tensor of a worker whose name a regex matches, mostly a scalar. Remembers its id.
 class NamedScalar {
  public:
   explicit NamedScalar(std::string_view regex) : regex_(regex) {}
-  // Its value at this step; nothing when it was not recorded.
+  // Its value at this step; nothing when it was not recorded, or has several elements.
   std::optional<double> value(const WorkerStep& worker);
+  const StatisticsRow* row(const WorkerStep& worker);
   // Whether the worker has ever recorded it.
   bool is_known(const WorkerStep& worker);
 

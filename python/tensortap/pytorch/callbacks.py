@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling, is_dynamo_compiling
+from torch.compiler import is_compiling
 
 from tensortap import _core
 
+_is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
+
+# How a callback is pickled: as a function of Python's own that takes anything and gives None. A pickled model is
+# loaded where nobody has heard of Tensortap, too.
+_NOTHING = (getattr, (nullcontext(), "__exit__"))
+
 
 def is_real_call() -> bool:
-    """Whether a module is called by the training: not traced by a compiler, not repeated by checkpointing.
+    """Whether a module is called by the training: not traced, not repeated by checkpointing.
 
     Checkpointing calls modules again while a backward pass is under way.
     """
-    return not is_compiling() and bool(torch._C._current_graph_task_id() == -1)
+    return not is_compiling() and not torch._C._is_tracing() and not _in_backward_pass()
+
+
+def _in_backward_pass() -> bool:
+    return bool(torch._C._current_graph_task_id() != -1)
 
 
 class ModuleCallback:
@@ -29,6 +40,9 @@ class ModuleCallback:
         self._method = weakref.WeakMethod(method) if method is not None else None
 
     def __call__(self, module: Any, args: Any, more: Any = None) -> None:
+        # Before anything that a compiler would have to break its graph for.
+        if is_compiling():
+            return
         method = self._method() if self._method is not None else None
         if method is not None:
             method(module, args, more)
@@ -36,8 +50,17 @@ class ModuleCallback:
     def __deepcopy__(self, memo: dict[int, Any]) -> ModuleCallback:
         return ModuleCallback(None)
 
-    def __reduce__(self) -> tuple[type[ModuleCallback], tuple[None]]:
-        return (ModuleCallback, (None,))
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _NOTHING
+
+
+class CompiledCall:
+    """A message from compiled code, in which hooks cannot run: the model was called."""
+
+    __slots__ = ("happened",)
+
+    def __init__(self) -> None:
+        self.happened = False
 
 
 class RootCallback(ModuleCallback):
@@ -47,17 +70,26 @@ class RootCallback(ModuleCallback):
     caches, and every further line of Python would be felt.
     """
 
-    __slots__ = ("_gate", "is_driver")
+    __slots__ = ("_gate", "compiled_call", "is_driver")
 
     def __init__(self, method: Callable[..., None], gate: _core.Gate) -> None:
         super().__init__(method)
         self._gate = gate
         self.is_driver = False
+        self.compiled_call = CompiledCall()
 
     def __call__(self, module: Any, args: Any, more: Any = None) -> None:
-        if is_dynamo_compiling() or self._gate.pass_step(self.is_driver):
+        if is_compiling():
+            # The compiled code will set this each time it has run, with no break in its graph.
+            if not _is_exporting():
+                self.compiled_call.happened = True
             return
-        super().__call__(module, args, more)
+        self.begin_step(module, args, more)
+
+    def begin_step(self, module: Any, args: Any = (), more: Any = None) -> None:
+        """Let the model begin a step, unless nothing is due in it."""
+        if not _in_backward_pass() and not self._gate.pass_step(self.is_driver):
+            super().__call__(module, args, more)
 
 
 class ParameterCallback:
@@ -79,5 +111,5 @@ class ParameterCallback:
     def __deepcopy__(self, memo: dict[int, Any]) -> ParameterCallback:
         return ParameterCallback(None, self._gradient_id)
 
-    def __reduce__(self) -> tuple[type[ParameterCallback], tuple[None, int]]:
-        return (ParameterCallback, (None, self._gradient_id))
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _NOTHING

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,15 +14,18 @@ from torch.utils.hooks import RemovableHandle
 
 from tensortap._fence import fenced
 from tensortap._hook import BaseHook
+from tensortap._launchers import launched_rank
 from tensortap.pytorch.border import StepBorder
-from tensortap.pytorch.callbacks import ModuleCallback, RootCallback, is_real_call
+from tensortap.pytorch.callbacks import ModuleCallback, is_real_call
 from tensortap.pytorch.clipping import ClippingWatch
 from tensortap.pytorch.clock import StepClock
 from tensortap.pytorch.modules import ModuleTable
 from tensortap.pytorch.optimizers import OptimizerTable
 from tensortap.pytorch.parameters import Named, ParameterEntry, ParameterTable, gradients_of
 from tensortap.pytorch.recording import Recording
+from tensortap.pytorch.roots import RootTable, take_off_when_dead
 from tensortap.pytorch.scaling import ScalingWatch
+from tensortap.pytorch.scripting import ScriptingWatch
 from tensortap.pytorch.tensors import iterate_tensors, returned_losses
 from tensortap.pytorch.wrappers import entry_point
 
@@ -42,16 +43,11 @@ class StepCapture(BaseHook):
 
     def __init__(self, out_dir: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(out_dir, *args, **kwargs)
-        self._driver: weakref.ref[torch.nn.Module] | None = None
-        self._root_callbacks: list[tuple[weakref.ref[torch.nn.Module], RootCallback]] = []
-        self._handles: list[RemovableHandle] = []
         self._optimizer_handles: list[RemovableHandle] = []
         self._optimizer_seen = False
         self._is_due = False
         self._gradients_recorded = False
-        self._overflowed = (
-            False  # a scaler lets a fused optimizer leave out the step that is under way
-        )
+        self._overflowed = False  # a fused optimizer was told to leave out the step under way
         self._clipping_ours = False
         self._norm: torch.Tensor | None = None  # of the gradients before clipping, not yet recorded
         self._plan_version = -1
@@ -60,34 +56,36 @@ class StepCapture(BaseHook):
 
     def _make_tables(self) -> None:
         session = self._engine
+        self._roots = RootTable(session)
         self._border = StepBorder()
         self._clock = StepClock()
         self._recording = Recording(session)
         before, after = ModuleCallback(self._on_inputs), ModuleCallback(self._on_outputs)
         self._modules = ModuleTable(session, before, after)
+        self._scripting = ScriptingWatch(self._roots, self._modules)
         self._parameters = ParameterTable(session)
         self._optimizers = OptimizerTable(self._recording, self._parameters)
         self._scaling = ScalingWatch(self._on_scale, self._on_scaler_step)
         self._clipping = ClippingWatch(self._before_clipping, self._on_norm)
+        take_off_when_dead(self, self._roots, self._modules, self._optimizer_handles)
 
     def _attach(self, module: torch.nn.Module) -> None:
         """Put the hook onto a model."""
         module = entry_point(module)
         name = self._modules.add_root(module, is_model=True)
         self._parameters.add_root(module, name)
-        callback = RootCallback(self._on_root_forward, self._engine.gate())
-        self._root_callbacks.append((weakref.ref(module), callback))
-        self._handles.append(module.register_forward_pre_hook(callback, with_kwargs=True))
+        self._roots.add(module, self._on_root_forward)
+        self._arm_optimizers()
+        self._scripting.open()
         self._scaling.open()
         self._clipping.open()
 
     def _detach(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
         if self._session is not None:
+            self._roots.remove_hooks()
             self._disarm()
             self._modules.detach()
+            self._scripting.close()
             self._scaling.close()
             self._clipping.close()
 
@@ -97,11 +95,9 @@ class StepCapture(BaseHook):
     def _on_root_forward(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         if not is_real_call():
             return
-        driver = self._driver() if self._driver is not None else None
-        if driver is None:
-            self._make_driver(module)
-            driver = module
-        if module is driver or not self._engine.in_step:
+        if self._roots.driver is None:
+            self._roots.make_driver(module)
+        if module is self._roots.driver or not self._engine.in_step:
             self._begin_step()
         if self._is_due:
             self._modules.note_call(module)
@@ -153,6 +149,9 @@ class StepCapture(BaseHook):
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if not self._optimizers.is_ours(optimizer):
             return
+        self._take_compiled_calls()
+        if self._roots.is_blind():
+            self._begin_blind_step()
         # LBFGS calls for many forward and backward passes within its one step: autograd has to tell.
         if not self._optimizer_seen and not isinstance(optimizer, torch.optim.LBFGS):
             self._optimizer_seen = True
@@ -309,8 +308,29 @@ class StepCapture(BaseHook):
         if self._engine.is_next_step_due:
             self._arm_optimizers()
         else:
-            self._disarm_optimizers()
+            if self._roots.is_driven:
+                self._disarm_optimizers()
             self._clock.lose_track()
+
+    def _take_compiled_calls(self) -> None:
+        self._roots.take_compiled_calls()
+        if self._roots.is_compiled:
+            self._tell_what_is_lost("the model is compiled, and compiled code runs no hooks")
+
+    def _begin_blind_step(self) -> None:
+        self._tell_what_is_lost(
+            "no forward pass of the model was seen (scripted, compiled before the hook was attached, or called as "
+            "model.forward): steps begin at the optimizer's step"
+        )
+        if not self._engine.gate().pass_step(True):
+            self._begin_step()
+
+    def _tell_what_is_lost(self, why: str) -> None:
+        names = self._modules.wanted_within()
+        if names:
+            listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+            why += f"; inputs and outputs of {len(names)} modules are not recorded: {listed}"
+            self._warn_once("blind", f"{why}. Weights and gradients are.")
 
     def _finish_step(self) -> None:
         session = self._engine
@@ -340,18 +360,13 @@ class StepCapture(BaseHook):
         self._parameters.stop_watching_accumulation()
         self._disarm_optimizers()
 
-    def _make_driver(self, module: torch.nn.Module) -> None:
-        """Let a model say where steps begin. When it is gone, the next that is called takes over."""
-        lost = functools.partial(_lose_driver, weakref.ref(self))
-        self._driver = weakref.ref(module, lost)
-        for reference, callback in self._root_callbacks:
-            callback.is_driver = reference() is module
-
     def _before_mode_change(self) -> None:
+        self._take_compiled_calls()
         # The open step belongs to the old mode; a rule's stop waits for the next forward pass.
         self._finish_step()
 
     def _before_late_record(self) -> None:
+        self._take_compiled_calls()
         if self._border.optimizer_stepped and not self._engine.in_step:
             self._warn_once(
                 "late",
@@ -363,15 +378,9 @@ class StepCapture(BaseHook):
     def _worker_identity(self) -> tuple[str, bool]:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             rank = torch.distributed.get_rank()
-            return f"worker_{rank}", rank == 0
-        return "worker_0", True
-
-
-def _lose_driver(hook: weakref.ref[StepCapture], _: object) -> None:
-    alive = hook()
-    if alive is not None and alive._session is not None:
-        alive._driver = None
-        alive._session.invalidate_plan()  # so that the next forward pass of any model comes through
+        else:
+            rank = launched_rank()
+        return f"worker_{rank}", rank == 0
 
 
 def _unscaled_gradients(

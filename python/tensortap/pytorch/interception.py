@@ -81,14 +81,14 @@ class Interception:
         """Let a method hear of the calls."""
         if self._slot is None:
             return
-        self._listeners.append(weakref.WeakMethod(listener))
+        self._listeners.append(weakref.WeakMethod(listener, self._forget_dead))
         if self._slot.get() is not self._replacement or self._replacement is None:
             self._original = self._slot.get()
             self._replacement = self._make_replacement(self._original)
             self._slot.put(self._replacement)
 
-    def remove(self, listener: Callable[..., Any]) -> None:
-        """Stop telling a method; after the last one the function is back in its place."""
+    def remove(self, listener: Callable[..., Any] | None) -> None:
+        """Stop telling a method (None: those that are gone); after the last one the function is back in its place."""
         self._listeners = [known for known in self._listeners if known() not in (None, listener)]
         if self._listeners or self._replacement is None or self._slot is None:
             return
@@ -96,6 +96,9 @@ class Interception:
         if self._slot.get() is self._replacement:
             self._slot.put(self._original)
             self._replacement = None
+
+    def _forget_dead(self, _: object) -> None:
+        self.remove(None)
 
     def _make_replacement(self, original: Any) -> Any:
         @functools.wraps(original)

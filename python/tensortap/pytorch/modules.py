@@ -17,7 +17,7 @@ from tensortap import _core
 from tensortap.exceptions import InvalidArgumentError, InvalidTypeError
 from tensortap.pytorch.callbacks import ModuleCallback, is_real_call
 from tensortap.pytorch.module_kinds import Kinds, kinds_of
-from tensortap.pytorch.wrappers import model_name, walk
+from tensortap.pytorch.wrappers import model_name, takes_hooks, walk
 
 # A module called more often than this within one step is looked at for the first calls when deciding whether anything
 # of it is wanted; names with higher indices are then recorded like any other.
@@ -206,7 +206,7 @@ class ModuleTable:
         self._is_armed = True
         for entry in self._entries.values():
             module = entry.reference()
-            if module is None:
+            if module is None or not takes_hooks(module):
                 continue
             wants_inputs, wants_outputs = entry.wants(self._session)
             if wants_inputs and not entry.is_root:
@@ -232,16 +232,25 @@ class ModuleTable:
             entry.seen_handle.remove()
             entry.seen_handle = None
 
-    def disarm(self) -> None:
-        """Remove every hook."""
+    def wanted_within(self) -> list[str]:
+        """Names of the modules inside of models of which inputs or outputs are wanted."""
+        return [
+            entry.name
+            for entry in self._entries.values()
+            if not entry.is_root and any(entry.wants(self._session))
+        ]
+
+    def disarm(self) -> bool:
+        """Remove every hook. Whether there were any."""
         if not self._is_armed:
-            return
+            return False
         self._is_armed = False
         for entry in self._entries.values():
             for handle in entry.handles:
                 handle.remove()
             entry.handles.clear()
             entry.seen_handle = None
+        return True
 
     def detach(self) -> None:
         """Remove every hook, for good."""

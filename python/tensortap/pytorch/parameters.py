@@ -100,16 +100,22 @@ class ParameterTable:
 
     def owns_any_of(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether an optimizer updates any registered parameter."""
-        return any(
-            id(parameter) in self._owned
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-        )
+        updated = {
+            id(parameter) for group in optimizer.param_groups for parameter in group["params"]
+        }
+        if self._owned.isdisjoint(updated):
+            # Parameters may have been replaced since, as sharding does.
+            self._owned.update(id(parameter) for _, parameter in self.iterate())
+        return not self._owned.isdisjoint(updated)
 
     def entries_of(self, optimizer: torch.optim.Optimizer) -> list[ParameterEntry]:
         """The registered parameters that an optimizer updates."""
         only = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        return [entry for entry in self.entries if id(entry.parameter) in only]
+        entries = [entry for entry in self.entries if id(entry.parameter) in only]
+        if not entries:  # during the forward pass there were others in their place
+            self.scan()
+            entries = [entry for entry in self.entries if id(entry.parameter) in only]
+        return entries
 
     def weights(self) -> Iterator[Named]:
         """Values of the parameters."""
@@ -133,7 +139,9 @@ class ParameterTable:
         """Call back when autograd has accumulated into a wanted gradient: no optimizer says so."""
         for entry in self.entries:
             parameter, gradient_id = entry.parameter, entry.ids.gradient
-            if gradient_id is None or not parameter.requires_grad or id(parameter) in self._handles:
+            # A sharded model may have views in place of its parameters.
+            is_parameter = parameter.requires_grad and parameter.is_leaf
+            if gradient_id is None or not is_parameter or id(parameter) in self._handles:
                 continue
             self._handles[id(parameter)] = parameter.register_post_accumulate_grad_hook(
                 ParameterCallback(callback, gradient_id)

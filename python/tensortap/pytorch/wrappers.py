@@ -15,13 +15,12 @@ _PARALLEL = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
 def entry_point(module: torch.nn.Module) -> torch.nn.Module:
     """The outermost module whose calls can be observed and stand for calls of the model.
 
-    Parallel wrappers call what they hold. A compiled module is called itself; what it holds no longer is.
+    Data-parallel wrappers call what they hold, and it may be called without them. The others are called themselves:
+    compiled code runs no hooks, checkpointing calls what it holds again, and sharding changes its parameters before.
     """
-    while True:
-        inner = None if is_compiled(module) else _wrapped(module)
-        if inner is None:
-            return module
-        module = inner
+    while isinstance(module, _PARALLEL):
+        module = module.module
+    return module
 
 
 def innermost(module: torch.nn.Module) -> torch.nn.Module:
@@ -52,10 +51,9 @@ def walk(root: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
 
 def model_name(module: torch.nn.Module) -> str:
     """Class of the user's model, whatever is wrapped around it."""
-    kind = type(innermost(module))
-    # fully_shard makes a class of its own, FSDP<name>, of the user's.
-    is_sharded = any(base.__name__ == "FSDPModule" for base in kind.__bases__)
-    return kind.__name__.removeprefix("FSDP") if is_sharded else kind.__name__
+    inner = innermost(module)
+    name = type(inner).__name__
+    return name.removeprefix("FSDP") if is_sharded(inner) else name
 
 
 def user_path(path: str) -> str:
@@ -65,9 +63,14 @@ def user_path(path: str) -> str:
     return ".".join(part for part in path.split(".") if part not in _PRIVATE_NAMES)
 
 
-def is_compiled(module: torch.nn.Module) -> bool:
-    """Whether a module is what ``torch.compile(model)`` gives."""
-    return "_orig_mod" in module._modules
+def is_sharded(module: torch.nn.Module) -> bool:
+    """Whether ``fully_shard`` has made a class of its own, FSDP<name>, of the user's."""
+    return any(base.__name__ == "FSDPModule" for base in type(module).__bases__)
+
+
+def takes_hooks(module: torch.nn.Module) -> bool:
+    """Whether hooks can be put onto a module: scripted ones refuse them."""
+    return not isinstance(module, torch.jit.RecursiveScriptModule)
 
 
 def _wrapped(module: torch.nn.Module) -> torch.nn.Module | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,7 @@ def contents_of_torch() -> list[Any]:
 
 
 def test_torch_is_as_before_when_the_last_hook_has_closed(tmp_path: Path) -> None:
+    gc.collect()  # hooks of other tests that nobody closed
     before = contents_of_torch()
     hooks = [open_hook(tmp_path / str(i)) for i in range(2)]
     models = [mlp(4, 8, 1) for _ in hooks]

@@ -243,6 +243,24 @@ TEST(Registry, BadParametersOfBuiltinRulesAreRefused) {
               HasSubstr("EVAL, TRAIN or GLOBAL"));
   EXPECT_THAT(refuse({"LossNotDecreasing", {{"use_losses_collection", "false"}}, {}}),
               HasSubstr("collection_names or tensor_regex"));
+  for (const char* rule : {"AllZero", "TensorVariance", "UnchangedTensor"}) {
+    EXPECT_THAT(refuse({rule, {}, {}}), HasSubstr("collection_names or tensor_regex"));
+  }
+  EXPECT_THAT(refuse({"TensorVariance", {{"tensor_regex", "w"}}, {}}),
+              HasSubstr("max_threshold or min_threshold"));
+  EXPECT_THAT(refuse({"TensorVariance",
+                      {{"tensor_regex", "w"}, {"min_threshold", "2"}, {"max_threshold", "1"}},
+                      {}}),
+              HasSubstr("less than max_threshold"));
+  EXPECT_THAT(refuse({"NLPSequenceRatio", {{"token_values", "0,1"}}, {}}),
+              HasSubstr("same length"));
+  EXPECT_THAT(refuse({"NLPSequenceRatio", {{"token_values", "pad"}}, {}}), HasSubstr("numbers"));
+  EXPECT_THAT(refuse({"SaturatedActivation", {{"threshold_tanh", "(1)"}}, {}}),
+              HasSubstr("two numbers"));
+  EXPECT_THAT(refuse({"SaturatedActivation", {{"threshold_sigmoid_min", "20"}}, {}}),
+              HasSubstr("less than"));
+  EXPECT_THAT(refuse({"WeightUpdateRatio", {{"norm", "max"}}, {}}), HasSubstr("l1, l2"));
+  EXPECT_THAT(refuse({"SimilarAcrossRuns", {}, {}}), HasSubstr("other_trials must"));
 }
 
 }  // namespace

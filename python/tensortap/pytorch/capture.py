@@ -88,6 +88,7 @@ class StepCapture(BaseHook):
             self._scripting.close()
             self._scaling.close()
             self._clipping.close()
+            self._recording.settle()
 
     # ---------------------------------------------------------------- modules
 
@@ -341,7 +342,7 @@ class StepCapture(BaseHook):
             if not self._gradients_recorded and (self._optimizer_seen or self._scaling.is_in_use):
                 self._record_accumulated()
             self._record_norm()
-        session.end_step()
+        self._recording.end_step()
 
     def _arm_optimizers(self) -> None:
         if not self._optimizer_handles:

@@ -175,6 +175,26 @@ class Hook(StepCapture):
         )
         self._save_tensor(tensor_name, torch.as_tensor(tensor_value), collections)
 
+    def flush(self, timeout: float = 10.0) -> bool:
+        """Wait until everything recorded is visible to readers, first for what a GPU still computes.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait for the writer at most.
+
+        Returns
+        -------
+        bool
+            False on timeout.
+        """
+        self._settle()
+        return super().flush(timeout)
+
+    @fenced
+    def _settle(self) -> None:
+        self._recording.settle()
+
     @fenced
     def _record_value(self, name: str, value: torch.Tensor) -> None:
         self._before_late_record()

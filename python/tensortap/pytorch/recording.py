@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import torch
 
 from tensortap import _core
-from tensortap.pytorch.tensors import Item, RecordedTensors, make_item
+from tensortap.pytorch.device import DeviceCollector
+from tensortap.pytorch.tensors import Item, RecordedTensors, make_host_item, make_item
 
 
 class Recording:
@@ -23,6 +24,7 @@ class Recording:
 
     def __init__(self, session: _core.Session) -> None:
         self.session = session
+        self._device = DeviceCollector(session)
         self._recorded = RecordedTensors()
         self._value_indices: dict[str, int] = {}
         self._ids: dict[str, int | None] = {}
@@ -32,6 +34,14 @@ class Recording:
         """Forget what the step before recorded."""
         self._recorded.clear()
         self._value_indices.clear()
+
+    def end_step(self) -> None:
+        """End the engine's step; results that are still on their way from a device follow it."""
+        self._device.end_step()
+
+    def settle(self) -> None:
+        """Wait for the results that are still on their way."""
+        self._device.settle()
 
     def forget_ids(self) -> None:
         """Decide anew what is wanted: collections changed."""
@@ -64,7 +74,7 @@ class Recording:
             else:
                 items.append(item)
         if items:
-            self.session.record_batch(items)
+            self._device.record_batch(items)
 
     def record_shared(self, tensors: Iterable[tuple[int | None, torch.Tensor]]) -> None:
         """The same for tensors that go by several names: one module's output is the next one's input."""
@@ -73,7 +83,7 @@ class Recording:
             if tensor_id is None or not self.session.is_due(tensor_id):
                 continue
             source = self._recorded.find(tensor)
-            if source is not None and self.session.record_same(tensor_id, source):
+            if source is not None and self._device.record_same(tensor_id, source):
                 continue
             new.append((tensor_id, tensor))
             self._recorded.add(tensor, tensor_id)
@@ -92,7 +102,7 @@ class Recording:
     def record_raw(self, tensor_id: int, tensor: torch.Tensor) -> None:
         """Keep a tensor with its values, due or not."""
         keep_alive: list[torch.Tensor] = []
-        item = make_item(tensor_id, tensor, keep_alive)
+        item = make_host_item(tensor_id, tensor, keep_alive)
         if item is None:
             self.unreadable.add(tensor_id)
         else:

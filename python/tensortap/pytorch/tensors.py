@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
@@ -14,7 +15,22 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from tensortap import _core
 
 #: (tensor id, address, dtype code, shape, strides in elements): what ``Session.record_batch`` takes.
-Item: TypeAlias = tuple[int, int, int, tuple[int, ...], tuple[int, ...]]
+HostItem: TypeAlias = tuple[int, int, int, tuple[int, ...], tuple[int, ...]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceItem:
+    """A tensor whose statistics are computed where it lies."""
+
+    tensor_id: int
+    tensor: torch.Tensor
+
+
+Item: TypeAlias = HostItem | DeviceItem
+
+#: Set to 1, the environment variable sends tensors of the host the way of those on a device: for tests.
+FORCE_VARIABLE = "TENSORTAP_DEVICE_STATISTICS"
+_forces_device = os.environ.get(FORCE_VARIABLE, "").lower() in ("1", "true", "yes")
 
 _DTYPE_NAMES = [
     "float64",
@@ -43,6 +59,9 @@ _LARGE_COUNT = 1 << 28
 
 _PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter})
 
+# What says that there is nothing to read.
+_UNREADABLE = (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError)
+
 DTYPE_CODES: dict[torch.dtype, int] = {
     getattr(torch, name): _core.dtype_code(name) for name in _DTYPE_NAMES if hasattr(torch, name)
 }
@@ -69,14 +88,49 @@ def make_item(tensor_id: int, tensor: torch.Tensor, keep_alive: list[torch.Tenso
         elements to more than anybody could read.
     """
     try:
-        return _make_item(tensor_id, tensor, keep_alive)
-    except (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError):
+        if type(tensor) not in _PLAIN_TYPES:
+            tensor = _own_tensor(tensor)
+        if (_forces_device or not tensor.is_cpu) and _has_device_statistics(tensor):
+            return _make_device_item(tensor_id, tensor)
+        return _make_host_item(tensor_id, tensor, keep_alive)
+    except _UNREADABLE:
         return None
 
 
-def _make_item(tensor_id: int, tensor: torch.Tensor, keep_alive: list[torch.Tensor]) -> Item | None:
-    if type(tensor) not in _PLAIN_TYPES:
-        tensor = _own_tensor(tensor)
+def make_host_item(
+    tensor_id: int, tensor: torch.Tensor, keep_alive: list[torch.Tensor]
+) -> HostItem | None:
+    """Describe a tensor as `make_item` does, but copied to the host when it is elsewhere."""
+    try:
+        if type(tensor) not in _PLAIN_TYPES:
+            tensor = _own_tensor(tensor)
+        return _make_host_item(tensor_id, tensor, keep_alive)
+    except _UNREADABLE:
+        return None
+
+
+def _has_device_statistics(tensor: torch.Tensor) -> bool:
+    if tensor.dtype not in DTYPE_CODES:
+        return False
+    if tensor.is_mps:  # which has no float64
+        return not tensor.is_complex() and tensor.dtype not in (torch.int32, torch.int64)
+    return tensor.device.type in ("cuda", "xpu", "cpu")
+
+
+def _make_device_item(tensor_id: int, tensor: torch.Tensor) -> DeviceItem | None:
+    tensor = tensor.detach()
+    if tensor.layout is torch.strided:
+        count = tensor.numel()
+        if count > 0 and tensor.data_ptr() == 0:
+            return None
+        if count > _LARGE_COUNT and tensor.untyped_storage().nbytes() < count:
+            return None
+    return DeviceItem(tensor_id, tensor)
+
+
+def _make_host_item(
+    tensor_id: int, tensor: torch.Tensor, keep_alive: list[torch.Tensor]
+) -> HostItem | None:
     if not tensor.is_cpu or tensor.layout is not torch.strided or tensor.is_neg():
         tensor = _to_plain(tensor)
     elif tensor.is_complex() and tensor.is_conj():
@@ -120,12 +174,14 @@ def _own_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _to_plain(tensor: torch.Tensor) -> torch.Tensor:
-    tensor = tensor.detach()
-    if tensor.layout is torch.sparse_coo:
-        tensor = tensor.coalesce().values()
-    elif tensor.layout is not torch.strided:
-        tensor = tensor.values()
-    return tensor.cpu().resolve_neg()
+    return to_strided(tensor.detach()).cpu().resolve_neg()
+
+
+def to_strided(tensor: torch.Tensor) -> torch.Tensor:
+    """Stored values of a sparse tensor; others as they are."""
+    if tensor.layout is torch.strided:
+        return tensor
+    return tensor.coalesce().values() if tensor.layout is torch.sparse_coo else tensor.values()
 
 
 class RecordedTensors:

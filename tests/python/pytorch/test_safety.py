@@ -178,7 +178,7 @@ def test_a_fault_in_the_hook_leaves_the_training_alone_with_one_warning(
         if calls > 3:
             raise RuntimeError("the record is broken")
 
-    monkeypatch.setattr(hook._recording, "session", FaultySession(hook._session, broken))
+    monkeypatch.setattr(hook._recording._device, "_session", FaultySession(hook._session, broken))
     with caplog.at_level(logging.DEBUG, logger="tensortap"):
         assert train_mlp(model, 12) == plain
     hook.close()
@@ -197,7 +197,7 @@ def test_strict_raises_the_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def broken(items: object) -> None:
         raise RuntimeError("the record is broken")
 
-    monkeypatch.setattr(hook._recording, "session", FaultySession(hook._session, broken))
+    monkeypatch.setattr(hook._recording._device, "_session", FaultySession(hook._session, broken))
     with pytest.raises(RuntimeError, match="the record is broken"):
         train_mlp(model, 2)
 

@@ -24,11 +24,8 @@ def is_real_call() -> bool:
 
     Checkpointing calls modules again while a backward pass is under way.
     """
-    return not is_compiling() and not torch._C._is_tracing() and not _in_backward_pass()
-
-
-def _in_backward_pass() -> bool:
-    return bool(torch._C._current_graph_task_id() != -1)
+    in_backward_pass = torch._C._current_graph_task_id() != -1
+    return not in_backward_pass and not is_compiling() and not torch._C._is_tracing()
 
 
 class ModuleCallback:
@@ -83,13 +80,13 @@ class RootCallback(ModuleCallback):
             # The compiled code will set this each time it has run, with no break in its graph.
             if not _is_exporting():
                 self.compiled_call.happened = True
-            return
-        self.begin_step(module, args, more)
-
-    def begin_step(self, module: Any, args: Any = (), more: Any = None) -> None:
-        """Let the model begin a step, unless nothing is due in it."""
-        if not _in_backward_pass() and not self._gate.pass_step(self.is_driver):
+        elif torch._C._current_graph_task_id() == -1 and not self._gate.pass_step(self.is_driver):
             super().__call__(module, args, more)
+
+    def make_up(self, module: Any) -> None:
+        """Do what could not be done in a call of compiled code."""
+        if not self._gate.pass_step(self.is_driver):
+            super().__call__(module, (), {})
 
 
 class ParameterCallback:

@@ -90,7 +90,7 @@ class RootTable:
             module = reference()
             if module is not None:
                 self.is_compiled = True
-                callback.begin_step(module)
+                callback.make_up(module)
 
     def is_blind(self) -> bool:
         """Note a step of an optimizer. Whether the models are called in a way that no hook ever sees."""

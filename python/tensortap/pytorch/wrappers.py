@@ -68,6 +68,11 @@ def is_sharded(module: torch.nn.Module) -> bool:
     return any(base.__name__ == "FSDPModule" for base in type(module).__bases__)
 
 
+def is_compiled(module: torch.nn.Module) -> bool:
+    """Whether a module is what ``torch.compile(model)`` gives."""
+    return "_orig_mod" in module._modules
+
+
 def takes_hooks(module: torch.nn.Module) -> bool:
     """Whether hooks can be put onto a module: scripted ones refuse them."""
     return not isinstance(module, torch.jit.RecursiveScriptModule)

@@ -387,14 +387,17 @@ def test_checkpointed_blocks_are_recorded_once(tmp_path: Path, use_reentrant: bo
     assert run.steps("gradient/Checkpointed_block.0.weight") == [0, 1, 2]
 
 
+@pytest.mark.parametrize("interval", [1, 2])
 @pytest.mark.parametrize("use_reentrant", [False, True])
-def test_a_checkpointed_model_steps_once_a_batch(tmp_path: Path, use_reentrant: bool) -> None:
+def test_a_checkpointed_model_steps_once_a_batch(
+    tmp_path: Path, use_reentrant: bool, interval: int
+) -> None:
     """The registered module itself runs again in the backward pass."""
 
     def train(model: nn.Module, hook: smd.Hook | None) -> list[torch.Tensor]:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         losses = []
-        for _ in range(3):
+        for _ in range(5):
             x = torch.randn(5, 4, requires_grad=True)
             loss = checkpoint(model, x, use_reentrant=use_reentrant).pow(2).mean()
             optimizer.zero_grad()
@@ -403,10 +406,16 @@ def test_a_checkpointed_model_steps_once_a_batch(tmp_path: Path, use_reentrant: 
             losses.append(loss.detach())
         return losses
 
-    run = train_twice(tmp_path / "run", lambda: mlp(4, 8, 1), train)
-    assert run.trial.steps() == [0, 1, 2]
+    run = train_twice(
+        tmp_path / "run",
+        lambda: mlp(4, 8, 1),
+        train,
+        save_config=smd.SaveConfig(save_interval=interval),
+    )
+    steps = list(range(0, 5, interval))
+    assert run.trial.steps() == steps
     assert run.trial.tensor_names(regex="output_[1-9]") == []
-    assert run.steps("gradient/Sequential_0.weight") == [0, 1, 2]
+    assert run.steps("gradient/Sequential_0.weight") == steps
 
 
 def test_a_gradient_is_the_sum_of_all_backward_passes(tmp_path: Path) -> None:

@@ -115,6 +115,40 @@ def test_the_graph_is_not_compiled_again_and_again(tmp_path: Path) -> None:
     assert smd.create_trial(tmp_path / "run").steps() == [0, 3, 6, 9, 12, 15]
 
 
+def test_losses_and_modes_of_a_compiled_training(tmp_path: Path) -> None:
+    """What a script says between the forward pass and the optimizer belongs to the step of that pass."""
+    losses: dict[str, list[float]] = {"train": [], "eval": []}
+
+    def train(model: nn.Module, hook: smd.Hook | None) -> list[torch.Tensor]:
+        compiled = torch.compile(model, backend="eager")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        losses.update(train=[], eval=[])
+        for _ in range(2):
+            for kind, mode in (("train", smd.modes.TRAIN), ("eval", smd.modes.EVAL)):
+                if hook is not None:
+                    hook.set_mode(mode)
+                for _ in range(3):
+                    loss = compiled(torch.randn(5, 4)).pow(2).mean()
+                    losses[kind].append(loss.item())
+                    if hook is not None:
+                        hook.record_tensor_value("loss", loss)
+                    if kind == "train":
+                        optimizer.zero_grad()
+                        loss.backward()
+                        optimizer.step()
+        return [*losses["train"], *losses["eval"]]
+
+    run = train_twice(tmp_path / "run", make, train)
+    loss = run.trial.tensor("loss_output_0")
+    for kind, mode in (("train", smd.modes.TRAIN), ("eval", smd.modes.EVAL)):
+        assert run.trial.steps(mode=mode) == list(range(6))
+        values = loss.values(mode=mode)
+        assert [float(values[step]) for step in range(6)] == pytest.approx(losses[kind])
+    gradient = run.trial.tensor(GRADIENT)
+    assert gradient.steps(mode=smd.modes.TRAIN) == list(range(6))
+    assert gradient.steps(mode=smd.modes.EVAL) == []
+
+
 def test_a_compiled_part_leaves_the_rest_visible(tmp_path: Path) -> None:
     def make() -> nn.Module:
         torch.compiler.reset()

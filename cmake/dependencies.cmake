@@ -9,9 +9,16 @@ find_package(CLI11 2.1 REQUIRED)
 # pkg-config, since the CMake files of these differ from one Debian release to the next.
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy>=1.0)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8>=10.30)
+# Only its header: the library is loaded when something is sent (base/curl_library.cc).
+pkg_check_modules(curl REQUIRED IMPORTED_TARGET libcurl>=7.75)
+get_target_property(curl_includes PkgConfig::curl INTERFACE_INCLUDE_DIRECTORIES)
+add_library(curl_header INTERFACE)
+if(curl_includes)
+  target_include_directories(curl_header SYSTEM INTERFACE ${curl_includes})
+endif()
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd>=1.5)
 
-set(TENSORTAP_LIBRARIES_base PkgConfig::pcre2)
+set(TENSORTAP_LIBRARIES_base PkgConfig::pcre2 curl_header ${CMAKE_DL_LIBS})
 set(TENSORTAP_LIBRARIES_tensor PkgConfig::hwy)
 set(TENSORTAP_LIBRARIES_trace PkgConfig::zstd)
 set(TENSORTAP_LIBRARIES_cli CLI11::CLI11)

@@ -12,6 +12,7 @@ packages=(
   python3-dev python3-venv
   # libraries (docs/architecture.md says what each is for)
   libhwy-dev libzstd-dev libpcre2-dev libfmt-dev nlohmann-json3-dev libcli11-dev
+  libcurl4-openssl-dev
   # tests and benchmarks
   libgtest-dev libgmock-dev libbenchmark-dev
 )

@@ -12,25 +12,38 @@
 namespace tensortap::bindings {
 namespace {
 
-class PythonRule : public Rule {
- public:
-  PythonRule(std::string name, nb::callable callable)
-      : name_(std::move(name)), callable_(std::move(callable)) {}
+[[noreturn]] void rethrow(nb::python_error& error) {
+  // Ctrl-C is for the training and no fault of what it hit: raise it again at the next bytecode.
+  if (error.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
+  const std::string type = nb::cast<std::string>(error.type().attr("__name__"));
+  const std::string text = nb::str(error.value()).c_str();
+  throw Error(ErrorCode::kInternal, text.empty() ? type : fmt::format("{}: {}", type, text));
+}
 
-  ~PythonRule() override {
+// Lets go of a callable wherever the last owner is.
+struct CallableDeleter {
+  void operator()(nb::callable* callable) const {
     if (!nb::is_alive()) {
-      callable_.release();  // nobody is left to count references
+      callable->release();  // nobody is left to count references
+      delete callable;
       return;
     }
     const nb::gil_scoped_acquire acquire;
-    callable_.reset();
+    delete callable;
   }
+};
+
+class PythonRule : public Rule {
+ public:
+  PythonRule(std::string name, nb::callable callable)
+      : name_(std::move(name)), callable_(new nb::callable(std::move(callable))) {}
 
   void check(const StepView& step, std::vector<Finding>& findings) override {
     count(step);
     const nb::gil_scoped_acquire acquire;
     try {
-      const nb::object answer = callable_(step.step, static_cast<int>(step.mode), step.mode_step);
+      const nb::object answer =
+          (*callable_)(step.step, static_cast<int>(step.mode), step.mode_step);
       append(answer, step, findings);
     } catch (nb::python_error& error) {
       if (!is_miss(error)) rethrow(error);
@@ -106,16 +119,8 @@ class PythonRule : public Rule {
            error.matches(exceptions.attr("TensorUnavailable"));
   }
 
-  [[noreturn]] static void rethrow(nb::python_error& error) {
-    // Ctrl-C is for the training and not a fault of the rule: raise it again at the next bytecode.
-    if (error.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
-    const std::string type = nb::cast<std::string>(error.type().attr("__name__"));
-    const std::string text = nb::str(error.value()).c_str();
-    throw Error(ErrorCode::kInternal, text.empty() ? type : fmt::format("{}: {}", type, text));
-  }
-
   std::string name_;
-  nb::callable callable_;
+  std::unique_ptr<nb::callable, CallableDeleter> callable_;
   Coverage coverage_;
 };
 
@@ -123,6 +128,18 @@ class PythonRule : public Rule {
 
 std::unique_ptr<Rule> make_python_rule(std::string name, nb::callable callable) {
   return std::make_unique<PythonRule>(std::move(name), std::move(callable));
+}
+
+std::function<void(const Finding&)> make_python_function(nb::callable callable) {
+  std::shared_ptr<nb::callable> owned(new nb::callable(std::move(callable)), CallableDeleter());
+  return [owned = std::move(owned)](const Finding& finding) {
+    const nb::gil_scoped_acquire acquire;
+    try {
+      (*owned)(finding);
+    } catch (nb::python_error& error) {
+      rethrow(error);
+    }
+  };
 }
 
 }  // namespace tensortap::bindings

@@ -12,11 +12,14 @@
 #include <nanobind/stl/vector.h>
 
 #include "actions/registry.h"
+#include "actions/spec.h"
 #include "base/error.h"
 #include "bindings/bindings.h"
 #include "bindings/python_rule.h"
 #include "rules/engine.h"
 #include "rules/registry.h"
+#include "session/rule_status.h"
+#include "storage/storage.h"
 
 namespace tensortap::bindings {
 namespace {
@@ -118,7 +121,8 @@ void bind_report(nb::module_& module) {
       .def_prop_ro(
           "status",
           [](const RuleReport& self) { return std::string(rule_status_name(self.status)); },
-          "\"InProgress\", \"NoIssuesFound\", \"IssuesFound\", \"NoData\" or \"Error\".")
+          "\"InProgress\", \"NoIssuesFound\", \"IssuesFound\", \"NoData\", \"Error\" or "
+          "\"Stopped\".")
       .def_ro("finding_count", &RuleReport::finding_count)
       .def_ro("first_finding", &RuleReport::first_finding)
       .def_ro("message", &RuleReport::message, "The error, or what was not matched.")
@@ -189,10 +193,52 @@ nb::list action_list() {
     row["name"] = text(action->name);
     row["summary"] = text(action->summary);
     row["doc"] = text(action->doc);
-    row["parameters"] = parameter_list(action->parameters);
+    nb::list parameters = parameter_list(action->parameters);
+    parameters.extend(parameter_list(common_action_parameters()));
+    row["parameters"] = parameters;
     rows.append(row);
   }
   return rows;
+}
+
+nb::list rule_status_list(const std::string& uri) {
+  nb::list rows;
+  for (const RuleStatusFile& rule : read_rule_statuses(*open_storage(uri))) {
+    nb::dict row;
+    row["name"] = rule.name;
+    row["worker"] = rule.worker;
+    row["status"] = rule.status;
+    row["message"] = rule.message;
+    row["finding_count"] = rule.finding_count;
+    row["updated_ns"] = rule.updated_ns;
+    row["checked_steps"] = rule.coverage.checked_steps;
+    row["matched_tensors"] = rule.coverage.matched_tensors;
+    row["first_step"] = rule.has_first_finding ? nb::cast(rule.first_step) : nb::none();
+    row["first_message"] = rule.first_message;
+    row["actions"] = rule.actions;
+    row["last_action"] = rule.last_action;
+    rows.append(row);
+  }
+  return rows;
+}
+
+void bind_actions(nb::module_& module) {
+  module.def("action_descriptors", &action_list,
+             nb::sig("def action_descriptors() -> list[dict[str, typing.Any]]"));
+  module.def(
+      "check_action",
+      [](const std::string& spec) {
+        const CreatedAction created = create_action(spec);
+        return std::pair(std::string(created.descriptor->name), created.shown);
+      },
+      nb::arg("text"),
+      "Its name, and its text without secrets; NotFoundError or InvalidArgumentError.");
+  module.def(
+      "split_actions", [](const std::string& text) { return split_actions(text); }, nb::arg("text"),
+      "\"a,b(key=value,key=value)\" or a JSON list -> one text an action.");
+  module.def("rule_statuses", &rule_status_list, nb::arg("run"),
+             nb::sig("def rule_statuses(run: str) -> list[dict[str, typing.Any]]"),
+             "What rules/*.json of a run say.");
 }
 
 // The engine is asked, so that what it accepts and what Python accepts are one thing.
@@ -260,8 +306,7 @@ void bind_rules(nb::module_& module) {
              nb::sig("def rule_descriptors() -> list[dict[str, typing.Any]]"),
              "name, summary, doc, family, stage, why, causes, next_step, collections, parameters "
              "(name, type, default, required, doc).");
-  module.def("action_descriptors", &action_list,
-             nb::sig("def action_descriptors() -> list[dict[str, typing.Any]]"));
+  bind_actions(module);
   module.def(
       "parse_rule_spec",
       [](const std::string& spec_text) {

@@ -24,7 +24,9 @@ struct PyGate {
   // The GIL stays: an idle step hands nothing over.
   bool pass(bool driver) const noexcept {
     const std::shared_ptr<Session> alive = session.lock();
-    return alive == nullptr || alive->recorder().begin_idle_step(driver);
+    if (alive == nullptr) return true;
+    // A request from outside wants a step border that the hook sees.
+    return !alive->has_request() && alive->recorder().begin_idle_step(driver);
   }
 };
 
@@ -163,9 +165,11 @@ void bind_steps(nb::class_<PySession>& type) {
           "begin_step",
           [](const PySession& self) {
             const nb::gil_scoped_release release;  // may end an open step
-            return self.recorder().begin_step().any_due();
+            const bool is_due = self.recorder().begin_step().any_due();
+            return is_due || self.session->has_request();
           },
-          "Ends an open step, plans the next. True when anything is due.")
+          "Ends an open step, plans the next. True when anything is due, or when somebody outside "
+          "waits for the step's border.")
       .def(
           "gate", [](const PySession& self) { return PyGate{self.session}; },
           "What lets steps pass in which nothing is due; keeps the session from nothing.")
@@ -190,6 +194,23 @@ void bind_steps(nb::class_<PySession>& type) {
 
 void bind_outcome(nb::class_<PySession>& type) {
   type.def_prop_ro("stop_reason", [](const PySession& self) { return self.session->stop_reason(); })
+      .def(
+          "add_function",
+          [](const PySession& self, const std::string& name, nb::callable callable) {
+            self.session->add_function(name, make_python_function(std::move(callable)));
+          },
+          nb::arg("name"), nb::arg("callable"),
+          nb::sig("def add_function(self, name: str, callable: "
+                  "collections.abc.Callable[[Finding], object]) -> None"),
+          "For the action save_checkpoint: called in obey().")
+      .def(
+          "obey",
+          [](const PySession& self) {
+            const nb::gil_scoped_release release;
+            return self.session->obey();
+          },
+          "Between steps: calls the functions that findings asked for, does what other processes "
+          "asked for, and gives the finding for which the training has to stop.")
       .def_prop_ro("findings", [](const PySession& self) { return self.session->findings(); })
       .def("rule_reports", [](const PySession& self) { return self.session->rule_reports(); })
       .def("live_trial", [](const PySession& self) { return self.session->live_trial(); })

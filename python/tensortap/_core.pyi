@@ -475,7 +475,9 @@ class RuleReport:
     def name(self) -> str: ...
     @property
     def status(self) -> str:
-        """ "InProgress", "NoIssuesFound", "IssuesFound", "NoData" or "Error"."""
+        """
+        "InProgress", "NoIssuesFound", "IssuesFound", "NoData", "Error" or "Stopped".
+        """
 
     @property
     def finding_count(self) -> int: ...
@@ -504,6 +506,17 @@ def rule_descriptors() -> list[dict[str, Any]]:
     """
 
 def action_descriptors() -> list[dict[str, Any]]: ...
+def check_action(text: str) -> tuple[str, str]:
+    """
+    Its name, and its text without secrets; NotFoundError or InvalidArgumentError.
+    """
+
+def split_actions(text: str) -> list[str]:
+    """ "a,b(key=value,key=value)" or a JSON list -> one text an action."""
+
+def rule_statuses(run: str) -> list[dict[str, Any]]:
+    """What rules/*.json of a run say."""
+
 def parse_rule_spec(text: str) -> tuple[str, dict[str, str]]:
     """ "NAME:key=value,key=value"."""
 
@@ -598,7 +611,9 @@ class Session:
 
     def mode_step(self, arg: int, /) -> int: ...
     def begin_step(self) -> bool:
-        """Ends an open step, plans the next. True when anything is due."""
+        """
+        Ends an open step, plans the next. True when anything is due, or when somebody outside waits for the step's border.
+        """
 
     def gate(self) -> Gate:
         """
@@ -682,6 +697,14 @@ class Session:
 
     @property
     def stop_reason(self) -> Finding | None: ...
+    def add_function(self, name: str, callable: Callable[[Finding], object]) -> None:
+        """For the action save_checkpoint: called in obey()."""
+
+    def obey(self) -> Finding | None:
+        """
+        Between steps: calls the functions that findings asked for, does what other processes asked for, and gives the finding for which the training has to stop.
+        """
+
     @property
     def findings(self) -> list[Finding]: ...
     def rule_reports(self) -> list[RuleReport]: ...

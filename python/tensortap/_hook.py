@@ -26,6 +26,7 @@ from tensortap.exceptions import (
 )
 from tensortap.json_config import read_config
 from tensortap.modes import ModeKeys
+from tensortap.rules.status import summarize_reports
 from tensortap.summary import summarize
 
 logger = logging.getLogger("tensortap")
@@ -269,6 +270,10 @@ class BaseHook:
         """Status and coverage of each rule of this hook."""
         return list(self._session.rule_reports()) if self._session is not None else []
 
+    def rule_job_summary(self) -> list[dict[str, Any]]:
+        """Status of each rule in SageMaker's words: see `tensortap.rules.rule_job_summary`."""
+        return summarize_reports(self.rule_reports(), self.out_dir)
+
     def summary(self) -> str:
         """Several readable lines about the run: steps, tensors, losses, what the rules found."""
         if self._session is None or self.dry_run:
@@ -281,12 +286,7 @@ class BaseHook:
         return dict(self._session.counters()) if self._session is not None else {}
 
     def flush(self, timeout: float = 10.0) -> bool:
-        """Wait until everything recorded is visible to readers.
-
-        Parameters
-        ----------
-        timeout
-            Seconds to wait at most.
+        """Wait until everything recorded is visible to readers, at most ``timeout`` seconds.
 
         Returns
         -------
@@ -346,10 +346,10 @@ class BaseHook:
         """Remove everything that was attached to the framework."""
 
     def _raise_if_stopped(self) -> None:
-        """Raise StopTraining, once, when a rule's action asked for it."""
+        """Do what actions left for the step border; raise StopTraining, once, when one asked for it."""
         if self._session is None or self._stop_raised:
             return
-        finding = self._session.stop_reason
+        finding = self._session.obey()
         if finding is not None:
             self._stop_raised = True
             raise StopTraining(finding)

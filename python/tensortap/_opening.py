@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tensortap import _core
+from tensortap.actions import Action
 from tensortap.collection import Collection, CollectionManager, flatten
 from tensortap.config import ReductionConfig, SaveConfig
 from tensortap.rules import CustomRule, bind_rule, make_checker, parse_rule
@@ -59,6 +60,7 @@ class Opening:
             rules=[rule.to_core() for rule in parsed if not isinstance(rule, CustomRule)],
         )
         for rule in parsed:
+            _add_functions(session, rule.actions)
             if isinstance(rule, CustomRule):
                 _add_custom_rule(session, rule)
         return session
@@ -105,9 +107,17 @@ def included_names(
     return list(dict.fromkeys(names))
 
 
+def _add_functions(session: _core.Session, actions: Iterable[str]) -> None:
+    """Hand over what SaveCheckpoint calls."""
+    for action in actions:
+        if isinstance(action, Action) and action.function is not None:
+            session.add_function(json.loads(action)["function"], action.function)
+
+
 def _add_custom_rule(session: _core.Session, custom: CustomRule) -> None:
     rule = bind_rule(custom, Trial._from_core(session.live_trial()))
     actions = list(dict.fromkeys([*custom.actions, *rule.actions]))
+    _add_functions(session, rule.actions)
     session.add_rule(rule.rule_name, make_checker(rule), actions)
 
 

@@ -54,12 +54,13 @@ class UnsupportedError(TensortapError, NotImplementedError):
 
 
 class StopTraining(TensortapError):
-    """A rule asked to stop the training. Raised by hooks at a step border, in the step of the finding.
+    """A rule, or a person, asked to stop the training. Raised by hooks at a step border.
 
     Attributes
     ----------
     finding : Finding
-        What the rule found; ``finding.message`` is a sentence a person understands.
+        What the rule found; ``finding.message`` is a sentence a person understands. ``finding.rule`` is
+        empty when a person asked (``tensortap stop``).
     """
 
     def __init__(self, finding: Finding) -> None:
@@ -68,6 +69,8 @@ class StopTraining(TensortapError):
 
     def __str__(self) -> str:
         f = self.finding
+        if not f.rule:
+            return f"the training was stopped at step {f.step} by a request: {f.message}"
         return f"rule {f.rule} stopped the training at step {f.step}: {f.message}"
 
 

@@ -115,6 +115,10 @@ void Recorder::State::open_step() {
 void Recorder::State::begin_step() {
   end_step();
   const std::lock_guard lock(mutex);
+  if (planner.count_down_override()) {
+    needs_planning = true;
+    ++plan_version;
+  }
   if (needs_planning) configure_planner();
   open_step();
   const std::int64_t mode_step = mode_steps[index_of(mode)];
@@ -124,7 +128,7 @@ void Recorder::State::begin_step() {
 
 bool Recorder::State::begin_idle_step(bool driver) noexcept {
   const std::lock_guard lock(mutex);
-  if (needs_planning || idle_before == 0) return false;
+  if (needs_planning || planner.override_detail() || idle_before == 0) return false;
   if (!driver && in_step) return true;
   if (!builder.is_empty()) return false;
   // The step after it, too: a hook prepares for a step that is due.
@@ -302,6 +306,7 @@ bool Recorder::is_included(std::string_view name, std::span<const std::string> c
   names.insert(names.end(), collections.begin(), collections.end());
   if (!state_->needs_planning) return state_->planner.is_ever_due(names);
   StepPlanner planner(planner_defaults(state_->options));
+  planner.set_override(state_->planner.override_detail());
   planner.configure(state_->collections);
   return planner.is_ever_due(names);
 }

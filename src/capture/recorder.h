@@ -56,6 +56,11 @@ class Recorder {
   // To be called after collections or configuration changed once steps have begun: the next step
   // plans anew.
   void invalidate_plan();
+  // From the next step on, for `step_count` steps: statistics and histograms (and raw values) of
+  // these collections at every step; no collection given: of those that are being saved. Replaces
+  // what is left of an earlier call. Between steps or from a sink, on the training thread.
+  void raise_detail(std::span<const std::string> detail_collections, std::int64_t step_count,
+                    bool with_raw);
 
   // Once a tensor; the same name gives the same id. `collections` are added to those whose regex
   // matches.

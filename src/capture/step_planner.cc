@@ -75,7 +75,18 @@ PlannerDefaults completed(PlannerDefaults defaults) {
 StepPlanner::StepPlanner(PlannerDefaults defaults) : defaults_(completed(std::move(defaults))) {}
 
 bool StepPlanner::includes(std::string_view name) const {
-  return defaults_.included.contains(name) || defaults_.included.contains(kAll);
+  return defaults_.included.contains(name) || defaults_.included.contains(kAll) ||
+         (override_ && override_->collections.contains(name));
+}
+
+bool StepPlanner::is_overridden(std::string_view name) const {
+  return override_ && (override_->collections.empty() || override_->collections.contains(name));
+}
+
+bool StepPlanner::count_down_override() {
+  if (!override_ || override_->steps_left-- > 0) return false;
+  override_.reset();
+  return true;
 }
 
 void StepPlanner::configure(const CollectionSet& collections) {
@@ -102,6 +113,9 @@ std::uint32_t StepPlanner::group_of(const Collection& collection) {
     group.save_config = *collection.save_config;
     group.save_config.fill_missing_from(defaults_.save_config);
   }
+  if (is_overridden(collection.name())) {
+    group.save_config = SaveConfig::for_all_modes({.save_interval = 1});
+  }
   const auto found = std::find(groups_.begin(), groups_.end(), group);
   const auto index = static_cast<std::uint32_t>(found - groups_.begin());
   if (found == groups_.end()) groups_.push_back(std::move(group));
@@ -115,6 +129,10 @@ std::uint8_t StepPlanner::flags_of(const Collection& collection) const {
   std::uint8_t flags = StepPlan::kStatistics;
   if (reductions.save_raw_tensor) flags |= StepPlan::kRaw;
   if (collection.save_histogram) flags |= StepPlan::kHistogram;
+  if (is_overridden(collection.name())) {
+    flags |= StepPlan::kHistogram;
+    if (override_->with_raw) flags |= StepPlan::kRaw;
+  }
   return flags;
 }
 

@@ -14,10 +14,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "capture/collection.h"
@@ -25,6 +27,13 @@
 #include "capture/step_plan.h"
 
 namespace tensortap {
+
+// For some steps: everything of these collections at every step, whatever anything else says.
+struct DetailOverride {
+  std::set<std::string, std::less<>> collections;  // empty: those that are being saved
+  bool with_raw = false;
+  std::int64_t steps_left = 0;
+};
 
 // What the hook says for collections that say nothing themselves.
 struct PlannerDefaults {
@@ -37,6 +46,11 @@ class StepPlanner {
  public:
   explicit StepPlanner(PlannerDefaults defaults);
 
+  // These count from the next configure() on. count_down_override() is called before each step;
+  // true when the override has just ended.
+  void set_override(std::optional<DetailOverride> detail) { override_ = std::move(detail); }
+  const std::optional<DetailOverride>& override_detail() const { return override_; }
+  bool count_down_override();
   // Reads the configuration of the collections and forgets plans and tensors.
   void configure(const CollectionSet& collections);
   // Throws Error(kInvalidArgument) naming a custom collection that was listed for saving but can
@@ -75,6 +89,7 @@ class StepPlanner {
   };
 
   bool includes(std::string_view name) const;
+  bool is_overridden(std::string_view name) const;
   std::uint32_t group_of(const Collection& collection);
   std::uint8_t flags_of(const Collection& collection) const;
   std::vector<std::uint32_t> members_of(std::span<const std::string> collections) const;
@@ -83,6 +98,7 @@ class StepPlanner {
   KeptPlan& find_or_keep();
 
   const PlannerDefaults defaults_;
+  std::optional<DetailOverride> override_;
   std::vector<Group> groups_;
   std::vector<Member> members_;                             // the collections being saved, by name
   std::vector<std::vector<std::uint32_t>> tensor_members_;  // by tensor: indices of members_

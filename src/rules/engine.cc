@@ -38,6 +38,8 @@ std::string_view rule_status_name(RuleStatus status) {
       return "NoData";
     case RuleStatus::kError:
       return "Error";
+    case RuleStatus::kStopped:
+      return "Stopped";
   }
   return "";
 }
@@ -247,7 +249,7 @@ void RuleEngine::finish_entry(std::size_t index) {
   hand_out_findings(index);
 }
 
-void RuleEngine::finish() {
+void RuleEngine::finish(bool is_stopped) {
   if (std::exchange(is_finished_, true)) return;
   for (std::size_t index = 0; index < entries_.size(); ++index) finish_entry(index);
   for (Entry& entry : entries_) {
@@ -262,7 +264,7 @@ void RuleEngine::finish() {
           entry.rule->selection());
     } else if (coverage.matched_tensors > 0 &&
                coverage.checked_steps + coverage.skipped_steps > 0) {
-      entry.report.status = RuleStatus::kNoIssuesFound;
+      entry.report.status = is_stopped ? RuleStatus::kStopped : RuleStatus::kNoIssuesFound;
     } else {
       entry.report.status = RuleStatus::kNoData;
       entry.report.message = no_data_message(entry);

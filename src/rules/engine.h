@@ -18,7 +18,7 @@ namespace tensortap {
 
 class Trial;
 
-enum class RuleStatus { kInProgress, kNoIssuesFound, kIssuesFound, kNoData, kError };
+enum class RuleStatus { kInProgress, kNoIssuesFound, kIssuesFound, kNoData, kError, kStopped };
 std::string_view rule_status_name(RuleStatus status);  // "InProgress", "NoIssuesFound", …
 
 struct RuleReport {
@@ -53,7 +53,9 @@ class RuleEngine {
                             std::optional<std::int64_t> last_step = {}, bool follow = false,
                             const std::function<bool()>& should_stop = {});
   // No more steps will come: asks the rules for their last findings and settles the statuses.
-  void finish();
+  // `is_stopped`: a person ended the training, or the checking, before its time; a rule that has
+  // found nothing then has the status Stopped, since it did not see everything.
+  void finish(bool is_stopped = false);
 
   std::size_t rule_count() const;
   std::vector<RuleReport> reports() const;

@@ -76,6 +76,17 @@ void RuleJournal::write_status(std::size_t rule_index, const RuleReport& report)
   }
 }
 
+void RuleJournal::append_outcome(std::size_t rule_index, const std::string& line) noexcept {
+  Entry& entry = entries_[rule_index];
+  if (entry.outcome_lines >= kMaxLines) return;
+  ++entry.outcome_lines;
+  try {
+    storage_.append_line(entry.stem + ".actions.jsonl", line);
+  } catch (const std::exception& error) {
+    log(LogLevel::kWarning, error.what());
+  }
+}
+
 std::uint64_t RuleJournal::failed_writes() const {
   std::uint64_t sum = 0;
   for (const Entry& entry : entries_) sum += entry.failed_writes;

@@ -1,7 +1,7 @@
-// What the rules of one training leave behind in its run: rules/<name>.json (status, rewritten) and
-// rules/<name>.jsonl (findings, appended). Used by Session on the training thread, so nothing here
-// throws: a write that fails is logged once a rule, counted, and the training goes on. Not
-// thread-safe. It does not decide when a rule fires.
+// What the rules of one training leave behind in its run: rules/<name>.json (status, rewritten),
+// rules/<name>.jsonl (findings, appended) and rules/<name>.actions.jsonl (what became of actions).
+// Used by Session on the training thread, so nothing here throws: a write that fails is logged once
+// a rule, counted, and the training goes on. Not thread-safe. It does not decide when a rule fires.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +29,9 @@ class RuleJournal {
   void add(const RuleReport& report, std::vector<std::string> actions) noexcept;
   void append(std::size_t rule_index, const Finding& finding) noexcept;
   void write_status(std::size_t rule_index, const RuleReport& report) noexcept;
+  // A line of rules/<name>.actions.jsonl. From any thread, one call at a time, while no rule is
+  // added.
+  void append_outcome(std::size_t rule_index, const std::string& line) noexcept;
 
   // Writes that failed, of all rules.
   std::uint64_t failed_writes() const;
@@ -41,6 +44,7 @@ class RuleJournal {
     std::uint64_t lines = 0;             // in the .jsonl, earlier sessions included
     std::uint64_t unwritten = 0;         // findings beyond kMaxLines
     std::uint64_t failed_writes = 0;
+    std::uint64_t outcome_lines = 0;  // of append_outcome alone
   };
 
   std::string choose_stem(const std::string& rule) const;

@@ -1,14 +1,20 @@
 #include "session/session.h"
 
+#include <algorithm>
+#include <chrono>
 #include <exception>
+#include <map>
+#include <numeric>
 #include <unistd.h>
 #include <utility>
 
 #include <fmt/core.h>
 
-#include "actions/registry.h"
+#include "actions/runner.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "session/control.h"
 #include "session/rule_journal.h"
 #include "trial/live_source.h"
 
@@ -23,18 +29,11 @@ void log_failure(const char* where, const char* what) noexcept {
   }
 }
 
-// One rule beside the engine's own record of it.
-struct WatchedRule {
-  std::vector<std::string> action_names;
-  std::vector<std::unique_ptr<Action>> actions;
-  std::uint64_t kept_findings = 0;
+// A call of a function of the script's, which waits for the step border.
+struct DueCall {
+  std::string function;
+  Finding finding;
 };
-
-std::vector<std::unique_ptr<Action>> create_actions(const std::vector<std::string>& specs) {
-  std::vector<std::unique_ptr<Action>> actions;
-  for (const std::string& spec : specs) actions.push_back(create_action(spec));
-  return actions;
-}
 
 }  // namespace
 
@@ -54,7 +53,12 @@ struct Session::State : StepSink {
   void show_live(const std::shared_ptr<const StepRecord>& step, const Dictionary& dictionary);
   void check(const StepRecord& step, const Dictionary& dictionary);
   void on_finding(std::size_t rule_index, const Finding& finding) noexcept;
-  void run_actions(WatchedRule& rule, const Finding& finding) noexcept;
+  void write_statuses(std::span<const std::size_t> rule_indexes);
+  void fill_action_context();
+  void start_watching_control();
+  void call_due_functions();
+  void take_requests();
+  void close_rules();
   bool is_in_forked_child() const { return getpid() != pid; }
 
   SessionOptions options;
@@ -62,36 +66,41 @@ struct Session::State : StepSink {
   // it.
   const pid_t pid = getpid();
   RuleEngine engine;
-  std::vector<WatchedRule> rules;
+  ActionRunner actions;
+  std::vector<std::uint64_t> kept_findings;  // by rule
   std::vector<Finding> findings;
   std::vector<std::size_t> newly_fired;  // in the step being checked
+  std::map<std::string, Function> functions;
+  std::vector<DueCall> due_calls;
   std::optional<Finding> stop_reason;
-  ActionContext action_context;
+  bool was_stopped_from_outside = false;
+  std::int64_t statuses_written_ns = monotonic_time_ns();
   bool has_seen_step = false;
   bool is_closed = false;
 
   std::unique_ptr<Recorder> recorder;
-  std::unique_ptr<RuleJournal> journal;  // null in a dry run
+  std::unique_ptr<RuleJournal> journal;     // null in a dry run
+  std::unique_ptr<ControlWatcher> control;  // null in a dry run
   std::shared_ptr<LiveSource> live_source;
   std::shared_ptr<Trial> trial;
 };
 
 void Session::State::add_rule(const RuleSpec& spec) {
-  WatchedRule watched{spec.actions, create_actions(spec.actions)};
+  actions.add_rule(spec.actions);
   engine.add(spec);
-  rules.push_back(std::move(watched));
+  kept_findings.push_back(0);
 }
 
 void Session::State::add_rule(std::string name, std::unique_ptr<Rule> rule,
-                              const std::vector<std::string>& actions) {
+                              const std::vector<std::string>& action_specs) {
   if (has_seen_step) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("rule {} comes too late: add rules before the first step ends", name));
   }
-  WatchedRule watched{actions, create_actions(actions)};
+  actions.add_rule(action_specs);
   const std::size_t index = engine.add(std::move(name), std::move(rule));
-  rules.push_back(std::move(watched));
-  if (journal) journal->add(engine.reports()[index], actions);
+  kept_findings.push_back(0);
+  if (journal) journal->add(engine.reports()[index], actions.shown_actions(index));
 }
 
 void Session::State::start(CollectionSet collections) {
@@ -100,14 +109,44 @@ void Session::State::start(CollectionSet collections) {
     journal = std::make_unique<RuleJournal>(recorder->storage(), options.recorder.worker);
     const std::vector<RuleReport> reports = engine.reports();
     for (std::size_t i = 0; i < reports.size(); ++i)
-      journal->add(reports[i], rules[i].action_names);
+      journal->add(reports[i], actions.shown_actions(i));
+    start_watching_control();
   }
-  action_context.request_stop = [this](const Finding& finding) {
-    if (!stop_reason) stop_reason = finding;
-  };
+  fill_action_context();
   engine.set_finding_handler(
       [this](std::size_t rule_index, const Finding& finding) { on_finding(rule_index, finding); });
   recorder->add_sink(this);
+}
+
+void Session::State::start_watching_control() {
+  if (options.control_interval_ms <= 0) return;
+  try {
+    control = std::make_unique<ControlWatcher>(recorder->storage(), options.recorder.worker,
+                                               options.control_interval_ms);
+  } catch (const std::exception& error) {
+    log_failure("looking for requests of other processes", error.what());
+  }
+}
+
+void Session::State::fill_action_context() {
+  ActionContext context;
+  context.run = recorder->storage().uri();
+  context.request_stop = [this](const Finding& finding) {
+    if (!stop_reason) stop_reason = finding;
+  };
+  context.raise_detail = [this](const Finding&, const DetailWish& wish) {
+    recorder->raise_detail(wish.collections, wish.step_count, wish.with_raw);
+  };
+  context.call_function = [this](const std::string& function, const Finding& finding) {
+    if (!functions.contains(function)) {
+      throw Error(ErrorCode::kNotFound, fmt::format("the script gave no function '{}'", function));
+    }
+    due_calls.push_back({function, finding});
+  };
+  actions.set_context(std::move(context));
+  actions.set_outcome_handler([this](const ActionOutcome& outcome) {
+    if (journal) journal->append_outcome(outcome.rule_index, to_json(outcome));
+  });
 }
 
 std::shared_ptr<Trial> Session::State::live_trial() {
@@ -150,34 +189,73 @@ void Session::State::check(const StepRecord& step, const Dictionary& dictionary)
   const StepView view{step.info.step, step.info.mode, step.info.mode_step, {&worker, 1}};
   newly_fired.clear();
   engine.check(view);
-  if (newly_fired.empty() || !journal) return;
+  if (!journal) return;
+  const std::int64_t now_ns = monotonic_time_ns();
+  if (now_ns - statuses_written_ns >= options.status_interval_ns) {
+    statuses_written_ns = now_ns;
+    newly_fired.resize(engine.rule_count());
+    std::iota(newly_fired.begin(), newly_fired.end(), 0);
+  }
   // Only now: during the check the engine is still counting.
+  if (!newly_fired.empty()) write_statuses(newly_fired);
+}
+
+void Session::State::write_statuses(std::span<const std::size_t> rule_indexes) {
   const std::vector<RuleReport> reports = engine.reports();
-  for (const std::size_t index : newly_fired) journal->write_status(index, reports[index]);
+  for (const std::size_t index : rule_indexes) journal->write_status(index, reports[index]);
 }
 
 void Session::State::on_finding(std::size_t rule_index, const Finding& finding) noexcept {
-  WatchedRule& rule = rules[rule_index];
+  std::uint64_t& kept = kept_findings[rule_index];
   try {
-    if (rule.kept_findings == 0) newly_fired.push_back(rule_index);
-    if (rule.kept_findings < RuleJournal::kMaxLines) {
+    if (kept == 0) newly_fired.push_back(rule_index);
+    if (kept < RuleJournal::kMaxLines) {
       findings.push_back(finding);
-      ++rule.kept_findings;
+      ++kept;
     }
   } catch (const std::exception& error) {
     log_failure("keeping a finding", error.what());
   }
   if (journal) journal->append(rule_index, finding);
-  run_actions(rule, finding);
+  actions.on_finding(rule_index, finding);
 }
 
-void Session::State::run_actions(WatchedRule& rule, const Finding& finding) noexcept {
-  for (const std::unique_ptr<Action>& action : rule.actions) {
+void Session::State::call_due_functions() {
+  const std::vector<DueCall> calls = std::exchange(due_calls, {});
+  if (calls.empty()) return;
+  const std::vector<RuleReport> reports = engine.reports();
+  for (const DueCall& call : calls) {
+    const auto rule = std::find_if(reports.begin(), reports.end(), [&](const RuleReport& report) {
+      return report.name == call.finding.rule;
+    });
+    ActionOutcome outcome{static_cast<std::size_t>(rule - reports.begin()), "save_checkpoint",
+                          call.finding};
+    outcome.tries = 1;
     try {
-      action->run(finding, action_context);
+      functions.at(call.function)(call.finding);
+      outcome.detail = fmt::format("called {}", call.function);
     } catch (const std::exception& error) {
-      log_failure("an action", error.what());
+      outcome.result = ActionResult::kFailed;
+      outcome.detail = error.what();
     }
+    actions.report(std::move(outcome));
+  }
+}
+
+void Session::State::take_requests() {
+  for (ControlRequest& request : control->take()) {
+    if (request.kind == ControlRequest::Kind::kCaptureMore) {
+      recorder->raise_detail(request.wish.collections, request.wish.step_count,
+                             request.wish.with_raw);
+      continue;
+    }
+    if (stop_reason) continue;
+    // A person's own request knows no step.
+    if (request.finding.rule.empty()) {
+      request.finding.step = recorder->step();
+      was_stopped_from_outside = true;
+    }
+    stop_reason = std::move(request.finding);
   }
 }
 
@@ -188,13 +266,21 @@ void Session::State::close() noexcept {
     if (recorder) recorder->close();  // may end a step, which the rules see
     if (live_source) live_source->mark_ended();
     if (trial) trial->refresh();
-    engine.finish();
-    if (!journal) return;
-    const std::vector<RuleReport> reports = engine.reports();
-    for (std::size_t i = 0; i < reports.size(); ++i) journal->write_status(i, reports[i]);
+    close_rules();
   } catch (const std::exception& error) {
-    log_failure("closing the session", error.what());
+    log_failure("closing a session", error.what());
   }
+  control.reset();
+  actions.close(std::chrono::milliseconds(options.action_patience_ms));
+}
+
+void Session::State::close_rules() {
+  engine.finish(was_stopped_from_outside);
+  call_due_functions();
+  if (!journal) return;
+  std::vector<std::size_t> all(engine.rule_count());
+  std::iota(all.begin(), all.end(), 0);
+  write_statuses(all);
 }
 
 Session::Session(SessionOptions options, CollectionSet collections)
@@ -204,7 +290,14 @@ Session::Session(SessionOptions options, CollectionSet collections)
   state_->start(std::move(collections));
 }
 
-Session::~Session() { close(); }
+Session::~Session() {
+  // The child of a fork lacks the threads that the members would wait for.
+  if (state_->is_in_forked_child()) {
+    (void)state_.release();
+    return;
+  }
+  close();
+}
 
 Recorder& Session::recorder() { return *state_->recorder; }
 
@@ -213,6 +306,24 @@ std::shared_ptr<Trial> Session::live_trial() { return state_->live_trial(); }
 void Session::add_rule(std::string name, std::unique_ptr<Rule> rule,
                        const std::vector<std::string>& actions) {
   state_->add_rule(std::move(name), std::move(rule), actions);
+}
+
+void Session::add_function(std::string name, Function function) {
+  state_->functions.insert_or_assign(std::move(name), std::move(function));
+}
+
+bool Session::has_request() const noexcept {
+  return state_->control != nullptr && state_->control->has_request();
+}
+
+const std::optional<Finding>& Session::obey() noexcept {
+  try {
+    state_->call_due_functions();
+    if (has_request()) state_->take_requests();
+  } catch (const std::exception& error) {
+    log_failure("obeying a request", error.what());
+  }
+  return state_->stop_reason;
 }
 
 const std::optional<Finding>& Session::stop_reason() const { return state_->stop_reason; }

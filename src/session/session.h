@@ -1,6 +1,7 @@
 // The composition root: one training process with its recorder, live trial, rules and actions wired
 // together. Nothing else wires them. Bindings and C++ trainings create one; framework hooks drive
-// recorder() and ask stop_reason() at step borders. Thread safety as Recorder.
+// recorder() and call obey() at step borders. Thread safety as Recorder; has_request() from any
+// thread.
 #pragma once
 
 #include <functional>
@@ -19,6 +20,9 @@ struct SessionOptions {
   RecorderOptions recorder;
   std::vector<RuleSpec> rules;                // built-in ones, each with its actions
   std::size_t live_budget_bytes = 16u << 20;  // of steps that in-process rules can look back on
+  std::int64_t control_interval_ms = 500;     // between looks for requests of other processes
+  std::int64_t status_interval_ns = 10'000'000'000;  // between statuses while nothing is found
+  std::int64_t action_patience_ms = 5'000;  // that close() waits for mails that are under way
 };
 
 class Session {
@@ -36,14 +40,26 @@ class Session {
   void add_rule(std::string name, std::unique_ptr<Rule> rule,
                 const std::vector<std::string>& actions);
 
+  // A function that the action save_checkpoint can call, on the training thread, in obey(). Before
+  // the first step.
+  using Function = std::function<void(const Finding&)>;
+  void add_function(std::string name, Function function);
+
+  // Somebody outside (`tensortap stop`) waits for the next call of obey(). One atomic read.
+  bool has_request() const noexcept;
+  // Between steps, on the training thread: calls the functions that findings asked for, does what
+  // other processes asked for, and gives the finding for which the training has to stop. Does not
+  // throw.
+  const std::optional<Finding>& obey() noexcept;
   // The finding whose action asked to stop the training; set during end_step, in the step in which
-  // the rule fired.
+  // the rule fired, or by obey().
   const std::optional<Finding>& stop_reason() const;
   // In the order they occurred, of each rule the first 10,000; rule_reports() counts all.
   const std::vector<Finding>& findings() const;
   std::vector<RuleReport> rule_reports() const;
 
-  // Closes the recorder, settles the rules, writes rules/<name>.json. Idempotent, does not throw.
+  // Closes the recorder, settles the rules, writes rules/<name>.json, waits a while for actions
+  // under way. Idempotent, does not throw.
   void close() noexcept;
 
  private:

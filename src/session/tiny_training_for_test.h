@@ -83,7 +83,7 @@ class TinyTraining {
       record(loss);
       for (std::size_t j = 0; j < kFeatures; ++j) weight_[j] -= learning_rate * gradient_[j];
       session_.recorder().end_step();
-      if (session_.stop_reason()) return step + 1;
+      if (session_.obey()) return step + 1;
     }
     return step_count;
   }

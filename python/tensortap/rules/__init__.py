@@ -24,6 +24,7 @@ from tensortap.rules.custom import (
     no_refresh,
     refresh,
 )
+from tensortap.rules.status import rule_job_summary
 from tensortap.trial import Trial, create_trial
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "no_refresh",
     "parse_rule",
     "refresh",
+    "rule_job_summary",
 ]
 
 _logger = logging.getLogger("tensortap")

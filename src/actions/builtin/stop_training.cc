@@ -7,9 +7,11 @@ namespace {
 
 class StopTraining : public Action {
  public:
-  void run(const Finding& finding, ActionContext& context) override {
-    // Beside or after a training there is nothing to stop.
-    if (context.request_stop) context.request_stop(finding);
+  ActionReply run(const Finding& finding, ActionContext& context) override {
+    // After a training there is nothing to stop.
+    if (!context.request_stop) return {"nothing to stop: no training is running"};
+    context.request_stop(finding);
+    return {"asked the training to stop"};
   }
 };
 
@@ -26,8 +28,10 @@ const ActionDescriptor& stop_training_action() {
       .doc =
           "Asks the training to stop at the border of the step in which the rule fires. The run is "
           "closed as after a training that came to its end, so everything recorded up to that "
-          "step can be read. The first finding that asks stands as the reason. Outside a training "
-          "(`tensortap check`) it does nothing.",
+          "step can be read. The first finding that asks stands as the reason. From another "
+          "process "
+          "(`tensortap check RUN --follow`) the request goes through the run's control/, which the "
+          "training looks at twice a second. Over a run that has ended it does nothing.",
       .parameters = {},
       .create = create,
   };

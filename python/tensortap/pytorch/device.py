@@ -14,7 +14,7 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -22,14 +22,8 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensortap import _core
-from tensortap.pytorch.device_statistics import (
-    BUCKET_COUNT,
-    COLUMN_COUNT,
-    Block,
-    Thresholds,
-    load,
-    work_format,
-)
+from tensortap.pytorch.device_slabs import Copies, Part, Slab, host_copy
+from tensortap.pytorch.device_statistics import load
 from tensortap.pytorch.tensors import DTYPE_CODES, DeviceItem, Item, to_strided
 
 logger = logging.getLogger("tensortap")
@@ -37,8 +31,6 @@ logger = logging.getLogger("tensortap")
 #: (id, dtype code, shape, address of the raw value or 0, has a histogram, parts): what ``complete_step`` takes.
 Computed: TypeAlias = tuple[int, int, tuple[int, ...], int, bool, list[tuple[int, int, int, int]]]
 
-# Elements of a slab. Bounds the memory that computing takes: up to 40 bytes an element.
-_SLAB_ELEMENTS = 1 << 21
 # (elements of a tensor from which on, elements of a row): long rows for long tensors, little padding for short ones.
 _ROW_LENGTHS = ((1 << 20, 1 << 16), (1 << 12, 1 << 12), (0, 1 << 8))
 # Steps that may wait for their device; the next one waits for the first of them.
@@ -48,68 +40,6 @@ _RAW, _HISTOGRAM = 2, 4  # bits of Session.due_flags
 _WIDE_INTEGERS = (torch.int64, getattr(torch, "uint64", torch.int64))
 
 
-class _Slab:
-    """Rows of numbers on one device, written and computed in one stream."""
-
-    def __init__(
-        self, device: torch.device, stream: Any, dtype: torch.dtype, row_length: int
-    ) -> None:
-        self.device = device
-        self.stream = stream  # None where there are no streams
-        self.row_length = row_length
-        self.row_count = 0
-        self.wants_histogram = False
-        self._dtype = dtype
-        rows = _SLAB_ELEMENTS // row_length
-        self._numbers: torch.Tensor | None = torch.full(
-            (rows, row_length), float("nan"), dtype=work_format(dtype).dtype, device=device
-        )
-        self.free_elements = rows * row_length
-        # In host memory, once computed.
-        self._statistics: torch.Tensor | None = None
-        self._histograms: torch.Tensor | None = None
-
-    def take(self, count: int) -> torch.Tensor:
-        """Begin a row; gives room for ``count`` elements."""
-        assert self._numbers is not None
-        begin = self.row_count * self.row_length
-        rows = -(-count // self.row_length)
-        self.row_count += rows
-        self.free_elements -= rows * self.row_length
-        return self._numbers.view(-1)[begin : begin + count]
-
-    def compute(self) -> None:
-        """Queue the computation and the way to the host, in the slab's stream."""
-        if self._numbers is None:
-            return
-        numbers, self._numbers = self._numbers[: self.row_count], None
-        accumulator = torch.float32 if self.device.type == "mps" else torch.float64
-        with _in_stream(self.device, self.stream):
-            block = Block(numbers, work_format(self._dtype))
-            rows = block.statistics(Thresholds.of(self._dtype), accumulator)
-            self._statistics = (
-                _to_host(rows) if rows.dtype is torch.float64 else rows.cpu().double()
-            )
-            if self.wants_histogram:
-                self._histograms = _to_host(block.histograms())
-
-    def addresses(self, first_row: int) -> tuple[int, int]:
-        """Addresses of a row's results once they have arrived; 0 for no histogram."""
-        assert self._statistics is not None
-        statistics = self._statistics.data_ptr() + first_row * COLUMN_COUNT * 8
-        if self._histograms is None:
-            return statistics, 0
-        return statistics, self._histograms.data_ptr() + first_row * BUCKET_COUNT * 4
-
-
-@dataclass
-class _Part:
-    slab: _Slab
-    first_row: int
-    row_count: int
-    padding: int
-
-
 @dataclass
 class _Recorded:
     """One tensor of the open step."""
@@ -117,7 +47,7 @@ class _Recorded:
     dtype_code: int
     shape: tuple[int, ...]
     raw: torch.Tensor | None  # in host memory, perhaps still on its way
-    parts: list[_Part] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
 
     def computed(self, tensor_id: int, flags: int) -> Computed:
         parts = [
@@ -158,11 +88,13 @@ class DeviceCollector:
     from the training thread.
     """
 
-    def __init__(self, session: _core.Session) -> None:
+    def __init__(self, session: _core.Session, lost: set[int] | None = None) -> None:
+        """`lost` receives the ids of tensors that could not be recorded."""
         self._session = session
+        self._lost = set() if lost is None else lost
         self._lock = threading.Lock()
         self._tensors: dict[int, tuple[_Recorded, int]] = {}
-        self._slabs: dict[tuple[Any, ...], _Slab] = {}  # those that are not full
+        self._slabs: dict[tuple[Any, ...], Slab] = {}  # those that are not full
         self._streams: dict[tuple[str, int | None, int], tuple[torch.device, Any]] = {}
         self._waiting: deque[_WaitingStep] = deque()
         self._warned: set[str] = set()
@@ -193,13 +125,13 @@ class DeviceCollector:
     def _add_all(self, items: Sequence[DeviceItem]) -> None:
         """Read tensors in the order of the current stream."""
         if any(is_capturing(item.tensor) for item in items):
-            self._warn_of_capture()
+            self._warn_of_capture(item.tensor_id for item in items)
             return
         with self._lock:
             added: list[int] = []
             try:
                 with _aside(items[0].tensor.device):
-                    copies = _Copies()
+                    copies = Copies()
                     for item in items:
                         added.append(item.tensor_id)
                         self._add(item, copies)
@@ -207,9 +139,9 @@ class DeviceCollector:
             except RuntimeError as error:  # no memory, mostly
                 for tensor_id in added:
                     self._tensors.pop(tensor_id, None)
-                self._warn("fault", f"tensors on a device were not recorded: {error}")
+                self._warn_of_fault(error, added)
 
-    def _add(self, item: DeviceItem, copies: _Copies) -> None:
+    def _add(self, item: DeviceItem, copies: Copies) -> None:
         tensor = to_strided(item.tensor).resolve_neg()
         flags = self._session.due_flags(item.tensor_id)
         stream = _stream_for(tensor)
@@ -225,7 +157,7 @@ class DeviceCollector:
         record: _Recorded,
         stream: Any,
         has_histogram: bool,
-        copies: _Copies,
+        copies: Copies,
     ) -> None:
         count = numbers.numel()
         row_length = next(row for least, row in _ROW_LENGTHS if count >= least)
@@ -234,11 +166,11 @@ class DeviceCollector:
         while begin < count:
             slab = self._slabs.get(key)
             if slab is None:
-                slab = _Slab(numbers.device, stream, numbers.dtype, row_length)
+                slab = Slab(numbers.device, stream, numbers.dtype, row_length)
                 self._slabs[key] = slab
             slab.wants_histogram |= has_histogram
             end = min(count, begin + slab.free_elements)
-            part = _Part(slab, slab.row_count, 0, 0)
+            part = Part(slab, slab.row_count, 0, 0)
             copies.add(slab.take(end - begin), load(numbers[begin:end]))
             part.row_count = slab.row_count - part.first_row
             part.padding = part.row_count * row_length - (end - begin)
@@ -287,7 +219,7 @@ class DeviceCollector:
                 return None
             is_on_cuda = any(device.type == "cuda" for device, _ in streams.values())
             if is_on_cuda and _is_capturing_now():
-                self._warn_of_capture()
+                self._warn_of_capture(tensors)
                 return None
             try:
                 for slab in slabs.values():
@@ -297,38 +229,22 @@ class DeviceCollector:
                     stream.record_event() for _, stream in streams.values() if stream is not None
                 ]
             except RuntimeError as error:
-                self._warn("fault", f"tensors on a device were not recorded: {error}")
+                self._warn_of_fault(error, tensors)
                 return None
             return _WaitingStep(tensors, events, is_on_cuda=is_on_cuda)
 
-    def _warn_of_capture(self) -> None:
-        self._warn(
-            "capture",
-            "a CUDA graph is being captured: tensors on its device are not recorded meanwhile, nor when it is replayed",
-        )
+    def _warn_of_fault(self, error: Exception, lost: Iterable[int]) -> None:
+        self._warn("fault", f"tensors on a device were not recorded: {error}", lost)
 
-    def _warn(self, key: str, message: str) -> None:
+    def _warn_of_capture(self, lost: Iterable[int]) -> None:
+        what = "tensors on its device are not recorded meanwhile, nor when it is replayed"
+        self._warn("capture", f"a CUDA graph is being captured: {what}", lost)
+
+    def _warn(self, key: str, message: str, lost: Iterable[int]) -> None:
+        self._lost.update(lost)
         if key not in self._warned:
             self._warned.add(key)
             logger.warning("%s", message)
-
-
-class _Copies:
-    """Copies into slabs that wait to be made in few launches."""
-
-    def __init__(self) -> None:
-        self._lists: dict[Any, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
-
-    def add(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        key = (target.device, target.dtype, source.dtype)
-        targets, sources = self._lists.setdefault(key, ([], []))
-        targets.append(target)
-        sources.append(source)
-
-    def run(self) -> None:
-        for targets, sources in self._lists.values():
-            torch._foreach_copy_(targets, sources)
-        self._lists.clear()
 
 
 def is_capturing(tensor: torch.Tensor) -> bool:
@@ -364,31 +280,12 @@ def _stream_key(device: torch.device, stream: Any) -> tuple[str, int | None, int
     return (device.type, device.index, 0 if stream is None else stream.stream_id)
 
 
-def _in_stream(device: torch.device, stream: Any) -> contextlib.AbstractContextManager[Any]:
-    if stream is None:
-        return contextlib.nullcontext()
-    context: contextlib.AbstractContextManager[Any] = getattr(torch, device.type).stream(stream)
-    return context
-
-
-def _to_host(tensor: torch.Tensor) -> torch.Tensor:
-    """Copy to host memory, without waiting where the device has streams; a tensor of the host stays as it is."""
-    if tensor.device.type in ("cuda", "xpu"):
-        return _host_copy(tensor, pin_memory=True)
-    return tensor.cpu()
-
-
 def _raw_copy(tensor: torch.Tensor) -> torch.Tensor | None:
     """Copy a tensor in C order; None when its one number is in its statistics."""
     is_plain = not tensor.is_complex() and tensor.dtype not in _WIDE_INTEGERS
     if tensor.numel() == 1 and is_plain:
         return None
-    return _host_copy(tensor, pin_memory=tensor.device.type in ("cuda", "xpu"))
-
-
-def _host_copy(tensor: torch.Tensor, *, pin_memory: bool) -> torch.Tensor:
-    host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=pin_memory)
-    return host.copy_(tensor, non_blocking=pin_memory)
+    return host_copy(tensor, pin_memory=tensor.device.type in ("cuda", "xpu"))
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:

@@ -136,11 +136,10 @@ class Block:
         abs_lowest = nearest.view(self._work.dtype)
         abs_highest = torch.maximum(-lowest, highest)
         abs_mean, abs_deviation = self._moments(magnitudes, finite, abs_lowest, abs_highest)
-        columns = [
-            *self._counts(below_infinity, thresholds),
-            *(lowest, highest, abs_lowest, mean, deviation, abs_mean, abs_deviation),
-        ]
-        return torch.stack([column.to(accumulator) for column in columns], dim=1)
+        counts = torch.stack(self._counts(below_infinity, thresholds), dim=1)
+        bounds = torch.stack([lowest, highest, abs_lowest], dim=1)
+        moments = torch.stack([mean, deviation, abs_mean, abs_deviation], dim=1)
+        return torch.cat([part.to(accumulator) for part in (counts, bounds, moments)], dim=1)
 
     def _counts(self, below_infinity: torch.Tensor, thresholds: Thresholds) -> list[torch.Tensor]:
         """Rows' counts, the first eight columns. Each is a difference of "how many are below"."""

@@ -24,11 +24,11 @@ class Recording:
 
     def __init__(self, session: _core.Session) -> None:
         self.session = session
-        self._device = DeviceCollector(session)
         self._recorded = RecordedTensors()
         self._value_indices: dict[str, int] = {}
         self._ids: dict[str, int | None] = {}
         self.unreadable: set[int] = set()
+        self._device = DeviceCollector(session, self.unreadable)
 
     def begin_step(self) -> None:
         """Forget what the step before recorded."""

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tensortap as tt
 import tensortap.pytorch as smd
 from tensortap import _core
-from tensortap.pytorch import device, tensors
+from tensortap.pytorch import device, device_slabs, tensors
 from tensortap.pytorch.device import DeviceCollector
 from tensortap.pytorch.device_statistics import Block, Thresholds, work_format
 
@@ -52,7 +52,9 @@ class Pair:
             save_all=True,
             **options,
         )
-        self.collector = DeviceCollector(self.session)
+        self.lost: set[int] = set()
+        self.lost_id = self.session.intern("lost")
+        self.collector = DeviceCollector(self.session, self.lost)
         self.out_dir = out_dir
 
     def begin(self) -> None:
@@ -184,7 +186,7 @@ def test_sums_beyond_float64(pair: Pair) -> None:
 
 
 def test_large_tensors_go_over_several_slabs(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "_SLAB_ELEMENTS", 1 << 13)
+    monkeypatch.setattr(device_slabs, "SLAB_ELEMENTS", 1 << 13)
     monkeypatch.setattr(device, "_ROW_LENGTHS", ((1 << 12, 1 << 10), (0, 1 << 6)))
     generator = torch.Generator().manual_seed(2)
     large = torch.randn(3, 50, 200, generator=generator)
@@ -345,7 +347,7 @@ def test_every_stream_has_its_slabs_and_its_event(
     streams = [FakeStream(1), FakeStream(2)]
     current = streams[0]
     monkeypatch.setattr(device, "_stream_for", lambda tensor: current)
-    monkeypatch.setattr(device, "_in_stream", lambda device, stream: stream)
+    monkeypatch.setattr(device_slabs, "in_stream", lambda device, stream: stream)
     pair.begin()
     pair.record(a=torch.ones(4), b=torch.zeros(4))
     current = streams[1]
@@ -400,6 +402,7 @@ def test_no_memory_on_the_device(
     assert trial.tensor("scalar/s").steps() == [0, 1]
     assert trial.tensor("x").steps() == [2]
     assert "lost" not in trial.tensor_names()
+    assert pair.lost == {pair.lost_id}
     assert [r.getMessage() for r in caplog.records] == [
         "tensors on a device were not recorded: out of memory"
     ]

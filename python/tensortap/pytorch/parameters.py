@@ -60,6 +60,7 @@ class ParameterTable:
         self._ids: dict[str, ParameterIds] = {}
         self._handles: dict[int, RemovableHandle] = {}
         self._owned: set[int] = set()
+        self._foreign: set[int] = set()  # updated by the same optimizers, but not registered
         self.entries: list[ParameterEntry] = []
         self.with_gradient: set[str] = set()  # names of those that ever had one
 
@@ -110,12 +111,15 @@ class ParameterTable:
 
     def entries_of(self, optimizer: torch.optim.Optimizer) -> list[ParameterEntry]:
         """The registered parameters that an optimizer updates."""
-        only = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        entries = [entry for entry in self.entries if id(entry.parameter) in only]
-        if not entries:  # during the forward pass there were others in their place
+        updated = {
+            id(parameter) for group in optimizer.param_groups for parameter in group["params"]
+        }
+        missing = updated.difference(id(entry.parameter) for entry in self.entries)
+        if not missing <= self._foreign:
+            # During the forward pass a sharded model may have others in their place.
             self.scan()
-            entries = [entry for entry in self.entries if id(entry.parameter) in only]
-        return entries
+            self._foreign |= missing.difference(id(entry.parameter) for entry in self.entries)
+        return [entry for entry in self.entries if id(entry.parameter) in updated]
 
     def weights(self) -> Iterator[Named]:
         """Values of the parameters."""

@@ -156,7 +156,7 @@ def test_ddp_without_synchronization_has_the_rank_s_own_gradient(tmp_path: Path)
 
 def fsdp_twice(rank: int, directory: Path, variant: str) -> None:
     def wrapped(model: nn.Module) -> nn.Module:
-        if variant == "fully_shard":
+        if variant.startswith("fully_shard"):
             from torch.distributed.fsdp import fully_shard
 
             mesh = dist.init_device_mesh("cpu", (2,))
@@ -171,9 +171,13 @@ def fsdp_twice(rank: int, directory: Path, variant: str) -> None:
     outcomes = []
     for hooked in (False, True):
         seed_everything()
-        model = wrapped(mlp(4, 8, 1))
+        model = mlp(4, 8, 1)
         if hooked:
             hook = open_hook(directory / "run", include_workers="all")
+        if hooked and variant == "fully_sharded_later":
+            hook.register_module(model)
+        model = wrapped(model)
+        if hooked and variant != "fully_sharded_later":
             hook.register_module(model)
         losses = train_rank(model, rank)
         if hooked:
@@ -185,14 +189,16 @@ def fsdp_twice(rank: int, directory: Path, variant: str) -> None:
     assert all(torch.equal(*pair) for pair in zip(outcomes[0][1], outcomes[1][1], strict=True))
     norm = sum(p.grad.double().pow(2).sum() for p in model.parameters() if p.grad is not None)
     full = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-    if variant != "fully_shard":
+    if not variant.startswith("fully_shard"):
         dist.all_reduce(full)
     if rank == 0:
         np.save(directory / "norm.npy", full.sqrt().item())
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("variant", ["fully_shard", "original_parameters", "flat_parameters"])
+@pytest.mark.parametrize(
+    "variant", ["fully_shard", "fully_sharded_later", "original_parameters", "flat_parameters"]
+)
 def test_fsdp_shards_are_recorded_by_the_rank_that_holds_them(tmp_path: Path, variant: str) -> None:
     in_ranks(fsdp_twice, tmp_path, variant)
     trial = smd.create_trial(tmp_path / "run")

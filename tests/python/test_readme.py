@@ -16,9 +16,12 @@ def test_scripts_run(tmp_path: Path) -> None:
         result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert result.returncode == 0, result.stderr
         outputs.append((result.stdout, result.stderr))
-    watch, questions, drop_in = outputs
+    watch, questions, lightning, drop_in = outputs
     assert "100 (0 to 99)" in watch[0]
     assert "\n99 " in questions[0]
+    # A rule ends the training of Lightning, and says so through `logging`.
+    assert re.search(r"^steps \d of 50$", lightning[0], flags=re.MULTILINE)
+    assert "trainer.should_stop" in lightning[1]
     # The custom rule of the drop-in script fires, and says so through `logging`.
     assert "loss_output_0" in drop_in[0]
     assert "CustomGradientRule" in drop_in[1]

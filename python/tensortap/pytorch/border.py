@@ -1,4 +1,4 @@
-"""Where a training step ends: learned from what the script does in its first one."""
+"""Where a training step begins and ends: learned from what the script does in its first one, or told by a library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ class StepBorder:
     def __init__(self) -> None:
         self.ends_at_optimizer = False
         self.optimizer_stepped = False  # in the step that is open or has just ended
+        self.is_led = False  # a training library begins and ends the steps
         self._is_known = False
+
+    def let_lead(self) -> None:
+        """Leave both borders to a library: neither a forward pass nor an optimizer's step is one."""
+        self.is_led = self._is_known = True
+        self.ends_at_optimizer = False
 
     def begin_step(self) -> None:
         """Draw the conclusion of the step before: nothing happened after its optimizer's step."""

@@ -60,6 +60,13 @@ class CompiledCall:
         self.happened = False
 
 
+class _OpenGate:
+    """In place of the engine's gate: no step begins here, and every call comes through."""
+
+    def pass_step(self, driver: bool) -> bool:
+        return False
+
+
 class RootCallback(ModuleCallback):
     """The one hook that stays on a registered model.
 
@@ -71,7 +78,7 @@ class RootCallback(ModuleCallback):
 
     def __init__(self, method: Callable[..., None], gate: _core.Gate) -> None:
         super().__init__(method)
-        self._gate = gate
+        self._gate: _core.Gate | _OpenGate = gate
         self.is_driver = False
         self.compiled_call = CompiledCall()
 
@@ -82,6 +89,10 @@ class RootCallback(ModuleCallback):
                 self.compiled_call.happened = True
         elif torch._C._current_graph_task_id() == -1 and not self._gate.pass_step(self.is_driver):
             super().__call__(module, args, more)
+
+    def let_lead(self) -> None:
+        """Leave it to a training library to say where steps begin."""
+        self._gate = _OpenGate()
 
     def make_up(self, module: Any) -> None:
         """Do what could not be done in a call of compiled code."""

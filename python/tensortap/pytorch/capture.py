@@ -19,6 +19,8 @@ from tensortap.pytorch.border import StepBorder
 from tensortap.pytorch.callbacks import ModuleCallback, is_real_call
 from tensortap.pytorch.clipping import ClippingWatch
 from tensortap.pytorch.clock import StepClock
+from tensortap.pytorch.closures import OptimizerCallback, StepArguments, follow_closure
+from tensortap.pytorch.extras import asked_extras
 from tensortap.pytorch.modules import ModuleTable
 from tensortap.pytorch.optimizers import OptimizerTable
 from tensortap.pytorch.parameters import Named, ParameterEntry, ParameterTable, gradients_of
@@ -28,14 +30,6 @@ from tensortap.pytorch.scaling import ScalingWatch
 from tensortap.pytorch.scripting import ScriptingWatch
 from tensortap.pytorch.tensors import iterate_tensors, returned_losses
 from tensortap.pytorch.wrappers import entry_point
-
-# Recorded when a collection is included by its name or a regex of the user's has the word: a regex that smdebug's users
-# wrote for weights must not bring three more tensors each.
-_EXTRAS = {
-    "optimizer_variables": "optimizer/",
-    "gradients_before_clipping": "gradient_before_clipping",
-    "update_ratios": "update_ratio",
-}
 
 
 class StepCapture(BaseHook):
@@ -96,10 +90,11 @@ class StepCapture(BaseHook):
     def _on_root_forward(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         if not is_real_call():
             return
-        if self._roots.driver is None:
-            self._roots.make_driver(module)
-        if module is self._roots.driver or not self._engine.in_step:
-            self._begin_step()
+        if not self._border.is_led:
+            if self._roots.driver is None:
+                self._roots.make_driver(module)
+            if module is self._roots.driver or not self._engine.in_step:
+                self._begin_step()
         if self._is_due:
             self._modules.note_call(module)
             self._record_inputs(module, args, kwargs)
@@ -147,16 +142,24 @@ class StepCapture(BaseHook):
             self._recording.record([(gradient_id, gradient)])
 
     @fenced
-    def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def _before_optimizer(
+        self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any
+    ) -> StepArguments | None:
         if not self._optimizers.is_ours(optimizer):
-            return
+            return None
         self._take_compiled_calls()
         if self._roots.is_blind():
             self._begin_blind_step()
-        # LBFGS calls for many forward and backward passes within its one step: autograd has to tell.
-        if not self._optimizer_seen and not isinstance(optimizer, torch.optim.LBFGS):
+        if not self._optimizer_seen:
             self._optimizer_seen = True
             self._parameters.stop_watching_accumulation()
+        with_closure = follow_closure(args, kwargs, lambda: self._before_update(optimizer))
+        if with_closure is None:
+            self._before_update(optimizer)
+        return with_closure
+
+    @fenced
+    def _before_update(self, optimizer: torch.optim.Optimizer) -> None:
         if not self._is_due:
             return
         self._border.see_more()  # when it is the second optimizer of the step
@@ -280,27 +283,11 @@ class StepCapture(BaseHook):
 
     def _forget_ids(self) -> None:
         """Decide anew what is wanted: collections changed."""
-        extras = self._asked_extras()
+        extras = asked_extras(self)
         self._modules.forget_ids()
         self._parameters.forget_ids(extras)
         self._optimizers.forget_ids(extras)
         self._recording.forget_ids()
-
-    def _asked_extras(self) -> set[str]:
-        own = [name for name in self.include_collections if name not in self.default_collections]
-        patterns = [
-            pattern
-            for name in ("default", *own)
-            for pattern in self.get_collection(name).include_regex
-        ]
-        extras = {
-            name
-            for name, word in _EXTRAS.items()
-            if name in self.include_collections or any(word in pattern for pattern in patterns)
-        }
-        if "all" in self.include_collections:
-            extras.add("optimizer_variables")
-        return extras
 
     def _begin_idle_step(self) -> None:
         """Take the hooks off what does not matter now. The step before one that is due is timed."""
@@ -346,8 +333,8 @@ class StepCapture(BaseHook):
 
     def _arm_optimizers(self) -> None:
         if not self._optimizer_handles:
-            before = ModuleCallback(self._before_optimizer)
-            after = ModuleCallback(self._after_optimizer)
+            before = OptimizerCallback(self._before_optimizer)
+            after = OptimizerCallback(self._after_optimizer)
             self._optimizer_handles.append(register_optimizer_step_pre_hook(before))
             self._optimizer_handles.append(register_optimizer_step_post_hook(after))
 
@@ -360,6 +347,11 @@ class StepCapture(BaseHook):
         self._modules.disarm()
         self._parameters.stop_watching_accumulation()
         self._disarm_optimizers()
+
+    def _let_lead(self) -> None:
+        """Leave it to a training library to say where steps begin and end."""
+        self._border.let_lead()
+        self._roots.let_lead()
 
     def _before_mode_change(self) -> None:
         self._take_compiled_calls()

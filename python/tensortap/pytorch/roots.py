@@ -36,7 +36,14 @@ class RootTable:
         self._handles: list[RemovableHandle] = []
         self._driver: weakref.ref[torch.nn.Module] | None = None
         self._blind_steps = 0
+        self._is_led = False
         self.is_compiled = False
+
+    def let_lead(self) -> None:
+        """Leave it to a training library to say where steps begin."""
+        self._is_led = True
+        for _, callback in self._callbacks:
+            callback.let_lead()
 
     def add(self, module: torch.nn.Module, method: Callable[..., None]) -> None:
         """Let a method hear of a model's calls."""
@@ -73,7 +80,7 @@ class RootTable:
     @property
     def is_driven(self) -> bool:
         """Whether the driver itself tells of its calls, so that nothing else need be listened to in idle steps."""
-        return self._driver is not None and not self.is_compiled
+        return self._is_led or (self._driver is not None and not self.is_compiled)
 
     def make_driver(self, module: torch.nn.Module) -> None:
         """Let a model say where steps begin."""
@@ -94,7 +101,7 @@ class RootTable:
 
     def is_blind(self) -> bool:
         """Note a step of an optimizer. Whether the models are called in a way that no hook ever sees."""
-        if self._driver is not None or not self._callbacks:
+        if self._is_led or self._driver is not None or not self._callbacks:
             return False
         self._blind_steps += 1
         return self._blind_steps >= _CERTAINLY_BLIND

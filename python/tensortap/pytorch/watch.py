@@ -13,6 +13,14 @@ from tensortap.config import ReductionConfig, SaveConfig
 from tensortap.exceptions import InvalidArgumentError, InvalidTypeError
 from tensortap.pytorch.hook import Hook
 
+#: What is recorded when nobody says what.
+DEFAULT_COLLECTIONS = ("weights", "biases", "gradients", "losses")
+
+
+def default_out_dir() -> str:
+    """Directory of a run that nobody named: ``tensortap_runs/<date>-<time>-<pid>``."""
+    return os.path.join("tensortap_runs", f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+
 
 def watch(
     model: torch.nn.Module,
@@ -21,7 +29,7 @@ def watch(
     out_dir: str | os.PathLike[str] | None = None,
     rules: Sequence[Any] = (),
     *,
-    collections: Sequence[str] = ("weights", "biases", "gradients", "losses"),
+    collections: Sequence[str] = DEFAULT_COLLECTIONS,
     save_interval: int = 1,
     save_raw_tensor: bool = False,
     **hook_arguments: Any,
@@ -70,11 +78,14 @@ def watch(
         own = {id(parameter) for parameter in model.parameters()}
         if not any(id(p) in own for group in optimizer.param_groups for p in group["params"]):
             raise InvalidArgumentError("the optimizer updates no parameter of the model")
-    if out_dir is None:
-        out_dir = os.path.join("tensortap_runs", f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
     hook_arguments.setdefault("save_config", SaveConfig(save_interval=save_interval))
     hook_arguments.setdefault("reduction_config", ReductionConfig(save_raw_tensor=save_raw_tensor))
-    hook = Hook(out_dir, include_collections=list(collections), rules=rules, **hook_arguments)
+    hook = Hook(
+        default_out_dir() if out_dir is None else out_dir,
+        include_collections=list(collections),
+        rules=rules,
+        **hook_arguments,
+    )
     hook.register_module(model)
     if loss is not None:
         hook.register_loss(loss)

@@ -65,18 +65,6 @@ RunDescription describe_run(const std::string& run_json) {
   return description;
 }
 
-std::vector<RuleSummary> read_rules(const Storage& storage) {
-  std::vector<RuleSummary> rules;
-  for (const StorageEntry& entry : storage.list("rules/")) {
-    if (!entry.name.ends_with(".json")) continue;
-    const Json status = parse_object(storage.get(entry.name).value_or(""));
-    if (!status.contains("name")) continue;
-    rules.push_back({text_of(status, "name"), text_of(status, "status"),
-                     count_of(status, "finding_count").value_or(0)});
-  }
-  return rules;
-}
-
 std::vector<SourceProblem> check_run_files(const std::shared_ptr<Storage>& storage) {
   std::vector<SourceProblem> problems;
   try {

@@ -21,14 +21,6 @@ struct RunDescription {
 };
 RunDescription describe_run(const std::string& run_json);
 
-// rules/*.json as the session writes them; files that are something else are left out.
-struct RuleSummary {
-  std::string name;
-  std::string status;
-  std::uint64_t finding_count = 0;
-};
-std::vector<RuleSummary> read_rules(const Storage& storage);
-
 // Where these files contradict the trace: a run.json that cannot be read, steps that a worker
 // counted when it ended and that are no longer there.
 std::vector<SourceProblem> check_run_files(const std::shared_ptr<Storage>& storage);

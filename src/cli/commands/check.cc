@@ -1,39 +1,29 @@
 // `tensortap check`: rules over a recorded run, or one that is still being written.
 #include <array>
-#include <atomic>
-#include <csignal>
+#include <chrono>
 #include <cstdint>
 
 #include <fmt/core.h>
 
+#include "actions/runner.h"
+#include "actions/spec.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/registry.h"
 #include "cli/run_argument.h"
 #include "rules/engine.h"
 #include "rules/parameters.h"
+#include "session/control.h"
 
 namespace tensortap {
 namespace {
 
 constexpr std::size_t kShownFindings = 20;  // of each rule, unless --all
 
-// A signal handler can reach nothing but a global.
-std::atomic<bool> is_interrupted = false;
-static_assert(std::atomic<bool>::is_always_lock_free);
-
-// Ctrl-C ends --follow with a summary instead of nothing.
-class InterruptGuard {
- public:
-  InterruptGuard() : previous_(std::signal(SIGINT, [](int) { is_interrupted = true; })) {}
-  ~InterruptGuard() { std::signal(SIGINT, previous_); }
-  InterruptGuard(const InterruptGuard&) = delete;
-  InterruptGuard& operator=(const InterruptGuard&) = delete;
-
- private:
-  void (*previous_)(int);
-};
+// For mails that are under way; nobody's training waits.
+constexpr std::chrono::seconds kActionPatience(30);
 
 struct Options {
   bool is_following = false;
@@ -42,14 +32,53 @@ struct Options {
   cli::StepRange steps;
 };
 
-RuleEngine build_engine(std::span<const std::string> specs) {
+// The rules, and what each does when it fires; indexes are the same.
+struct Checker {
   RuleEngine engine;
+  std::vector<ActionOutcome> outcomes;
+  ActionRunner actions;  // ends first: its thread tells of outcomes
+};
+
+void add_rules(Checker& checker, std::span<const std::string> specs) {
   try {
-    for (const std::string& spec : specs) engine.add(parse_rule_spec(spec));
+    for (const std::string& text : specs) {
+      RuleSpec spec = parse_rule_spec(text);
+      take_actions(spec);
+      checker.actions.add_rule(spec.actions);
+      checker.engine.add(spec);
+    }
   } catch (const Error& error) {
     throw cli::UsageError(error.what());
   }
-  return engine;
+}
+
+// A training that is still running is asked through its control/; of one that has ended there is
+// nothing to ask.
+void connect_actions(Checker& checker, const Trial& trial, std::shared_ptr<Storage> storage,
+                     const Options& options) {
+  ActionContext context;
+  context.run = trial.uri();
+  if (!trial.has_ended()) {
+    context.request_stop = [storage](const Finding& finding) {
+      write_request(
+          *storage,
+          {.id = "", .kind = ControlRequest::Kind::kStop, .finding = finding, .wish = {}});
+    };
+    context.raise_detail = [storage](const Finding& finding, const DetailWish& wish) {
+      write_request(
+          *storage,
+          {.id = "", .kind = ControlRequest::Kind::kCaptureMore, .finding = finding, .wish = wish});
+    };
+  }
+  checker.actions.set_context(std::move(context));
+  checker.actions.set_outcome_handler([&](const ActionOutcome& outcome) {
+    checker.outcomes.push_back(outcome);
+    // Failures are logged by the runner.
+    if (options.is_json || outcome.result != ActionResult::kDone) return;
+    cli::write_out(fmt::format("{}: action {} {}: {}\n", cli::escape(outcome.finding.rule),
+                               outcome.action, action_result_name(outcome.result),
+                               cli::escape(outcome.detail)));
+  });
 }
 
 std::string finding_line(const Finding& finding) {
@@ -142,7 +171,8 @@ void print_as_it_comes(const Finding& finding, const Options& options) {
   cli::flush_out();
 }
 
-int check(RuleEngine& engine, Trial& trial, const Options& options) {
+int check(Checker& checker, Trial& trial, const Options& options) {
+  RuleEngine& engine = checker.engine;
   std::vector<std::vector<Finding>> findings(engine.rule_count());
   engine.set_finding_handler([&](std::size_t rule, const Finding& finding) {
     if (options.is_following) {
@@ -150,10 +180,12 @@ int check(RuleEngine& engine, Trial& trial, const Options& options) {
     } else if (options.is_json || options.shows_all || findings[rule].size() < kShownFindings) {
       findings[rule].push_back(finding);
     }
+    checker.actions.on_finding(rule, finding);
   });
   engine.check_trial(trial, options.steps.first, options.steps.last, options.is_following,
-                     [] { return is_interrupted || !cli::is_out_open(); });
-  engine.finish();
+                     [] { return cli::InterruptGuard::is_interrupted() || !cli::is_out_open(); });
+  engine.finish(cli::InterruptGuard::is_interrupted());
+  checker.actions.close(kActionPatience);
   cli::warn_of_damage(trial);
   const std::vector<RuleReport> reports = engine.reports();
   if (!options.is_json) {
@@ -164,7 +196,9 @@ int check(RuleEngine& engine, Trial& trial, const Options& options) {
   json.begin_object().field("run", trial.uri());
   json.key("rules");
   append_json(json, reports, findings, options);
-  json.end_object();
+  json.key("actions").begin_array();
+  for (const ActionOutcome& outcome : checker.outcomes) json.raw(to_json(outcome));
+  json.end_array().end_object();
   cli::write_out(json.text() + "\n");
   return warn_and_settle(reports);
 }
@@ -176,22 +210,26 @@ int run(const ArgumentValues& arguments) {
   options.shows_all = arguments.has("all");
   options.steps = cli::parse_steps(arguments.get("steps"));
   // Before the run is opened: what the user typed comes first.
-  RuleEngine engine = build_engine(arguments.get_all("rule"));
+  Checker checker;
+  add_rules(checker, arguments.get_all("rule"));
   const std::shared_ptr<Trial> trial = cli::open_run(arguments.get("run"));
-  const InterruptGuard guard;
-  return check(engine, *trial, options);
+  connect_actions(checker, *trial, cli::open_run_storage(arguments.get("run")), options);
+  const cli::InterruptGuard guard;
+  return check(checker, *trial, options);
 }
 
 constexpr std::string_view kDoc =
     R"(The findings are those that the same rules give inside the training. Exit code: 0 nothing found, 3
 findings, 2 bad usage, 1 error. A rule that had nothing to look at says so on stderr and has the status
 NoData. With --follow, findings are printed as they come; --json then gives one finding a line and the
-reports as the last line.
+reports as the last line. A rule's actions run here as they do in a training; stop_training and capture_more ask a
+training that is still running, through the run's control/.
 
 Examples:
   tensortap check runs/digits --rule VanishingGradient
   tensortap check runs/digits --rule vanishing_gradient:threshold=1e-6 --steps 100:200
-  tensortap check runs/digits --rule LossNotDecreasing --rule ExplodingTensor --follow)";
+  tensortap check runs/digits --rule LossNotDecreasing --rule ExplodingTensor --follow
+  tensortap check runs/digits --follow --rule ExplodingTensor:actions=stop_training)";
 
 }  // namespace
 

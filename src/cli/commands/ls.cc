@@ -14,6 +14,7 @@
 #include "cli/registry.h"
 #include "cli/run_argument.h"
 #include "cli/run_files.h"
+#include "session/rule_status.h"
 #include "trace/trace_reader.h"
 
 namespace tensortap {
@@ -47,7 +48,7 @@ struct RunSummary {
   std::uint64_t step_count = 0;
   std::vector<std::pair<Mode, std::uint64_t>> steps;            // of each mode
   std::map<std::string, std::vector<std::string>> collections;  // the tensors of each
-  std::vector<cli::RuleSummary> rules;
+  std::vector<RuleStatusFile> rules;
   std::vector<SourceProblem> problems;
   std::uint64_t tensor_count = 0;
   std::vector<TensorSummary> tensors;  // those that were asked for
@@ -130,7 +131,7 @@ RunSummary summarize(Trial& trial, const Storage& storage) {
     if (mode != Mode::kGlobal) summary.steps.emplace_back(mode, trial.steps(mode).size());
   }
   add_collections(trial, summary);
-  summary.rules = cli::read_rules(storage);
+  summary.rules = read_rule_statuses(storage);
   summary.problems = trial.source().problems();
   if (summary.description.is_damaged) {
     summary.problems.push_back(
@@ -195,7 +196,7 @@ void print_header(const RunSummary& run) {
     if (!members.empty()) parts.push_back(fmt::format("{} {}", name, members.size()));
   }
   print_line("collections", parts.empty() ? "none" : join(parts, ", "));
-  for (const cli::RuleSummary& rule : run.rules) {
+  for (const RuleStatusFile& rule : run.rules) {
     print_line("rule", fmt::format("{}: {}, {}", rule.name, rule.status,
                                    cli::plural(rule.finding_count, "finding")));
   }
@@ -257,7 +258,7 @@ void append_run_json(JsonWriter& json, const RunSummary& run) {
   }
   json.end_object();
   json.key("rules").begin_array();
-  for (const cli::RuleSummary& rule : run.rules) {
+  for (const RuleStatusFile& rule : run.rules) {
     json.begin_object().field("name", rule.name).field("status", rule.status);
     json.field("finding_count", rule.finding_count).end_object();
   }

@@ -221,6 +221,36 @@ def test_two_optimizers_by_hand_make_one_step_a_batch(tmp_path: Path) -> None:
         assert gradient.steps(mode=modes.TRAIN) == [0, 1, 2, 3, 4]
 
 
+class OneBadLoss(Digits):
+    """The second process sees an infinite loss in its second batch; gradients stay as they are."""
+
+    def setup(self, stage: str) -> None:
+        torch.set_num_threads(1)  # the threads of the parent are not there after a fork
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = super().training_step(batch, batch_idx)
+        is_bad = self.trainer.global_rank == 1 and batch_idx == 1
+        return loss + torch.inf if is_bad else loss
+
+
+def test_a_rule_of_one_process_ends_all(tmp_path: Path) -> None:
+    callback = TensortapCallback(
+        tmp_path / "run",
+        rules=["ExplodingTensor:collection_names=losses,actions=stop_training"],
+        include_workers="all",
+        strict=True,
+    )
+    arguments = {"devices": 2, "strategy": "ddp_fork", "max_epochs": 3}
+    trainer = make_trainer(tmp_path, callback, **arguments)
+    trainer.fit(OneBadLoss(), loader())
+    trial = tensortap.create_trial(tmp_path / "run")
+    assert trial.workers() == ["worker_0", "worker_1"]
+    losses = trial.tensor("training_step_loss_output_0")
+    for worker in trial.workers():
+        assert list(losses.values(mode=modes.TRAIN, worker=worker)) == [0, 1]
+    assert trial.tensor_names(regex="module") == []  # no wrapper in any name
+
+
 def test_takes_a_hook(tmp_path: Path) -> None:
     hook = Hook(
         tmp_path / "run",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -174,3 +175,42 @@ def test_evaluate_and_predict_need_no_training(tmp_path: Path) -> None:
     assert trial.steps(mode=modes.PREDICT) == [0, 1, 2]
     assert trial.tensor("scalar/eval_loss").steps(mode=modes.EVAL) == [2]
     assert trial.tensor("scalar/test_loss").steps(mode=modes.PREDICT) == [2]
+
+
+def train_in_rank(rank: int, directory: Path, port: int) -> None:
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    # Only the second process has a rule that ever fires.
+    bound = "collection_names=losses" if rank == 1 else "tensor_regex=nothing"
+    callback = TensortapCallback(
+        directory / "run",
+        rules=[f"ExplodingTensor:{bound},actions=stop_training"],
+        include_workers="all",
+        strict=True,
+    )
+    trainer = make_trainer(
+        directory,
+        callback,
+        max_steps=20,
+        learning_rate=1e38,
+        max_grad_norm=0.0,
+        optim="sgd",
+        ddp_backend="gloo",
+    )
+    trainer.train()
+    assert 0 < trainer.state.global_step < 20
+
+
+def test_a_rule_of_one_process_ends_all(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    torch.multiprocessing.start_processes(
+        train_in_rank, args=(tmp_path, port), nprocs=2, start_method="fork"
+    )
+    trial = tensortap.create_trial(tmp_path / "run")
+    assert trial.workers() == ["worker_0", "worker_1"]
+    weight = trial.tensor("BertForSequenceClassification_classifier.weight")
+    for step in weight.steps(mode=modes.TRAIN):
+        assert weight.workers(step, modes.TRAIN) == ["worker_0", "worker_1"]

@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from trainings import mlp
 
 import tensortap.pytorch as smd
+from tensortap._launchers import launched_rank
 from tensortap.exceptions import InvalidWorker
 
 GRADIENT = "gradient/Sequential_0.weight"
@@ -232,3 +233,22 @@ def test_a_launcher_s_variables_tell_the_rank_without_a_process_group(tmp_path: 
     torch.multiprocessing.start_processes(launched, args=(tmp_path,), nprocs=2, start_method="fork")
     assert smd.create_trial(tmp_path / "one").workers() == ["worker_0"]
     assert smd.create_trial(tmp_path / "all").workers() == ["worker_0", "worker_1"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "rank"),
+    [
+        ({}, 0),
+        ({"RANK": "3", "WORLD_SIZE": "4", "SLURM_PROCID": "0", "SLURM_NTASKS": "2"}, 3),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, 1),
+        ({"PMI_RANK": "2", "PMI_SIZE": "3"}, 2),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, 5),
+        ({"RANK": "1", "WORLD_SIZE": "1"}, 0),
+        ({"RANK": "first", "WORLD_SIZE": "two"}, 0),
+    ],
+)
+def test_launchers_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], rank: int
+) -> None:
+    monkeypatch.setattr(os, "environ", variables)
+    assert launched_rank() == rank

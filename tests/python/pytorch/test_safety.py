@@ -21,6 +21,7 @@ import tensortap
 from tensortap.exceptions import TensortapError
 
 KILLS = 12
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}  # tiny models, several processes
 HERE = Path(__file__).resolve().parents[1]  # where trainings.py is
 PROGRAM = Path(tensortap.__file__).parent / "_bin" / "tensortap"
 
@@ -58,6 +59,7 @@ def test_sigkill_at_random_moments_loses_no_complete_step(tmp_path: Path) -> Non
         child = subprocess.Popen(
             [sys.executable, "-c", KILLED_TRAINING.format(here=str(HERE), run=str(run))],
             stdout=subprocess.PIPE,
+            env=ONE_THREAD,
             text=True,
         )
         assert child.stdout is not None
@@ -112,6 +114,7 @@ def test_a_following_trial_sees_whole_steps_within_half_a_second(tmp_path: Path)
     child = subprocess.Popen(
         [sys.executable, "-c", FOLLOWED_TRAINING.format(here=str(HERE), run=str(run))],
         stdout=subprocess.PIPE,
+        env=ONE_THREAD,
         text=True,
     )
     assert child.stdout is not None

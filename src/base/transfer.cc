@@ -136,7 +136,6 @@ class Call {
   void prepare_post() {
     const TransferRequest& request = exchange_.request;
     for (const std::string& header : request.headers) headers_.add(header);
-    headers_.add("Expect:");  // a small body needs no permission first
     set(CURLOPT_HTTPHEADER, headers_.get());
     set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
     set(CURLOPT_POSTFIELDS, request.body.data());

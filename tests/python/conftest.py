@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -75,3 +78,16 @@ class RunMaker:
 @pytest.fixture
 def runs(tmp_path: Path) -> RunMaker:
     return RunMaker(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def program() -> str:
+    """The built `tensortap` program."""
+    beside = Path(sys.executable).parent / "tensortap"
+    found = (
+        os.environ.get("TENSORTAP_PROGRAM")
+        or (str(beside) if beside.exists() else None)
+        or shutil.which("tensortap")
+    )
+    assert found, "no tensortap program: install the package or set TENSORTAP_PROGRAM"
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import email
 import email.policy
 import json
+import os
 import socket
 import socketserver
 import ssl
@@ -558,3 +559,27 @@ def test_importing_loads_no_network_library() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert answer.stdout.strip() == "False"
+
+
+# docs/actions.md
+
+
+def blocks_of_the_documentation(language: str) -> list[str]:
+    page = Path(__file__).parents[2] / "docs" / "actions.md"
+    mark = f"<!-- a test runs this -->\n```{language}\n"
+    return [part.split("\n```")[0] for part in page.read_text().split(mark)[1:]]
+
+
+def test_examples_of_the_documentation(
+    runs: RunMaker, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code,) = blocks_of_the_documentation("python")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert [_core.check_action(action)[0] for action in names["rule"].actions] == ["capture_more"]
+    runs.make(2, lambda _: {"x": np.full(2, np.nan)}, name="runs/digits")
+    monkeypatch.chdir(runs.root)
+    monkeypatch.setenv("PATH", f"{Path(program).parent}:{os.environ['PATH']}")
+    (command,) = blocks_of_the_documentation("bash")
+    assert subprocess.run(command, shell=True, check=False, capture_output=True).returncode == 3
+    assert (runs.root / "told").exists()

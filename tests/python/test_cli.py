@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -31,18 +30,6 @@ for step in range(1_000_000):
     if pause_s:
         time.sleep(pause_s)
 """
-
-
-@pytest.fixture(scope="module")
-def program() -> str:
-    beside = Path(sys.executable).parent / "tensortap"
-    found = (
-        os.environ.get("TENSORTAP_PROGRAM")
-        or (str(beside) if beside.exists() else None)
-        or shutil.which("tensortap")
-    )
-    assert found, "no tensortap program: install the package or set TENSORTAP_PROGRAM"
-    return found
 
 
 @pytest.fixture

@@ -15,19 +15,20 @@ from typing import Any, ClassVar, TypeVar
 
 from tensortap import _core
 from tensortap._fence import fenced
-from tensortap._opening import Opening, absolute_path, included_names
+from tensortap._hook_state import HookState
+from tensortap._names import check_name
+from tensortap._opening import (
+    Opening,
+    absolute_path,
+    checked_workers,
+    included_names,
+    tensorboard_path,
+)
 from tensortap.collection import Collection, CollectionManager, flatten
 from tensortap.config import ReductionConfig, SaveConfig, SaveConfigMode
-from tensortap.exceptions import (
-    InvalidArgumentError,
-    InvalidTypeError,
-    StopTraining,
-    TensortapError,
-)
+from tensortap.exceptions import InvalidTypeError, StopTraining
 from tensortap.json_config import read_config
 from tensortap.modes import ModeKeys
-from tensortap.rules.status import summarize_reports
-from tensortap.summary import summarize
 
 logger = logging.getLogger("tensortap")
 
@@ -36,13 +37,18 @@ H = TypeVar("H", bound="BaseHook")
 # One of the environment's ways to switch capture off without touching a script.
 _DISABLE_VARIABLE = "TENSORTAP_DISABLE"
 
+_TENSORBOARD_LATER = (
+    "export_tensorboard: no TensorBoard events are written while training; the run keeps all that an export "
+    "needs, and can be exported later"
+)
+
 
 def is_disabled_by_environment() -> bool:
     """Whether ``TENSORTAP_DISABLE`` asks every hook to do nothing."""
     return os.environ.get(_DISABLE_VARIABLE, "").lower() in ("1", "true", "yes")
 
 
-class BaseHook:
+class BaseHook(HookState):
     """Base of the framework hooks. See ``tensortap.pytorch.Hook`` for the arguments.
 
     Thread safety: one training thread drives a hook; frameworks may deliver tensors from several threads.
@@ -77,30 +83,23 @@ class BaseHook:
         queue_bytes: int = 64 << 20,
         compute_threads: int | None = None,
     ) -> None:
-        self.is_active = False
-        if export_tensorboard or tensorboard_dir is not None:
-            raise InvalidArgumentError(
-                "export_tensorboard and tensorboard_dir are not supported yet; leave them out and look at the run "
-                "with `tensortap show` or tensortap.create_trial()"
-            )
+        HookState.__init__(self)
         self.out_dir = absolute_path(out_dir)
+        self.tensorboard_dir = tensorboard_path(self.out_dir, export_tensorboard, tensorboard_dir)
         self.dry_run = dry_run
         self.strict = strict
         self.save_config = SaveConfig.parse(save_config) or SaveConfig()
         # smdebug's meaning: without a ReductionConfig raw values are kept; with one, only when it
         # says so.
         self.reduction_config = reduction_config or ReductionConfig(save_raw_tensor=True)
+        self.save_all_workers = checked_workers(include_workers) == "all"
         self.worker, is_chief = self._worker_identity() if worker is None else (worker, True)
-        self.save_all_workers = include_workers == "all"
-        self.fault_count = 0
-        self._pid = os.getpid()
-        self._warned: set[str] = set()
-        self._stop_raised = False
         patterns = flatten([] if include_regex is None else include_regex)
         self.include_collections = included_names(
             self.always_included, include_collections, has_regex=bool(patterns), save_all=save_all
         )
-        self._session: _core.Session | None = None
+        if self.tensorboard_dir is not None:
+            self._warn_once("tensorboard", _TENSORBOARD_LATER)
         if is_disabled_by_environment():
             return
         self._session = Opening(
@@ -162,21 +161,6 @@ class BaseHook:
 
     # ---------------------------------------------------------------- what scripts call
 
-    @property
-    def step(self) -> int:
-        """Global step, -1 before the first."""
-        return self._session.step if self._session is not None else -1
-
-    @property
-    def mode(self) -> ModeKeys:
-        """Mode of the current step."""
-        return ModeKeys(self._session.mode) if self._session is not None else ModeKeys.GLOBAL
-
-    @property
-    def run_id(self) -> str:
-        """Identity of the run: 32 hexadecimal digits."""
-        return self._session.run_id if self._session is not None else ""
-
     def set_mode(self, mode: ModeKeys) -> None:
         """Say what the steps from now on are for.
 
@@ -222,9 +206,12 @@ class BaseHook:
         Raises
         ------
         InvalidTypeError
-            If ``value`` is not one number.
+            ``value`` is not one number, or ``name`` not a string.
+        InvalidArgumentError
+            ``name`` is empty or not UTF-8.
         """
         del sm_metric, timestamp
+        check_name("save_scalar", name)
         try:
             number = float(value.item() if hasattr(value, "item") else value)
         except (TypeError, ValueError, RuntimeError) as error:
@@ -257,43 +244,8 @@ class BaseHook:
 
     @property
     def collection_manager(self) -> CollectionManager:
-        """The hook's collections."""
-        if self._session is None:
-            raise TensortapError(f"this hook is switched off by {_DISABLE_VARIABLE}")
+        """The hook's collections. Those of a hook that is switched off lead nowhere."""
         return self._collections
-
-    def findings(self) -> list[_core.Finding]:
-        """What the rules of this hook have found so far, in order."""
-        return list(self._session.findings) if self._session is not None else []
-
-    def rule_reports(self) -> list[_core.RuleReport]:
-        """Status and coverage of each rule of this hook."""
-        return list(self._session.rule_reports()) if self._session is not None else []
-
-    def rule_job_summary(self) -> list[dict[str, Any]]:
-        """Status of each rule in SageMaker's words: see `tensortap.rules.rule_job_summary`."""
-        return summarize_reports(self.rule_reports(), self.out_dir)
-
-    def summary(self) -> str:
-        """Several readable lines about the run: steps, tensors, losses, what the rules found."""
-        if self._session is None or self.dry_run:
-            return f"Run {self.out_dir}\n  nothing was recorded"
-        self.flush()
-        return summarize(self.out_dir, self.rule_reports())
-
-    def counters(self) -> dict[str, Any]:
-        """Steps written and dropped, bytes written, last error of the writer."""
-        return dict(self._session.counters()) if self._session is not None else {}
-
-    def flush(self, timeout: float = 10.0) -> bool:
-        """Wait until everything recorded is visible to readers, at most ``timeout`` seconds.
-
-        Returns
-        -------
-        bool
-            False on timeout.
-        """
-        return self._session.flush(timeout) if self._session is not None else True
 
     def close(self) -> None:
         """Finish the open step, write what is queued, settle the rules. Safe to call twice; never raises."""
@@ -303,6 +255,7 @@ class BaseHook:
             if self.is_active:
                 self._finish_step()
             self._detach()
+            self._write_coverage()
         except StopTraining:
             pass
         except Exception as error:
@@ -316,18 +269,6 @@ class BaseHook:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A hook that travels with a pickled model arrives switched off.
-        return {}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.is_active = False
-        self._session = None
-
-    def __deepcopy__(self: H, memo: dict[int, Any]) -> H:
-        # A copied model keeps pointing at the one hook, which ignores modules it was not given.
-        return self
 
     # ---------------------------------------------------------------- for framework hooks
 

@@ -12,6 +12,7 @@ from tensortap import _core
 from tensortap.actions import Action
 from tensortap.collection import Collection, CollectionManager, flatten
 from tensortap.config import ReductionConfig, SaveConfig
+from tensortap.exceptions import InvalidArgumentError
 from tensortap.rules import CustomRule, bind_rule, make_checker, parse_rule
 from tensortap.trial import Trial
 
@@ -93,6 +94,24 @@ def absolute_path(out_dir: str | os.PathLike[str]) -> str:
     """Make a path independent of the working directory; a URI stays as it is."""
     path = os.path.expanduser(os.fspath(out_dir))
     return path if ":" in path else os.path.abspath(path)
+
+
+def checked_workers(include_workers: object) -> str:
+    """Which workers write: "one" (rank 0) or "all"."""
+    if include_workers not in ("one", "all"):
+        raise InvalidArgumentError(
+            f"include_workers must be 'one' (rank 0 writes) or 'all', not {include_workers!r}"
+        )
+    return str(include_workers)
+
+
+def tensorboard_path(
+    out_dir: str, asked: bool, tensorboard_dir: str | os.PathLike[str] | None
+) -> str | None:
+    """Where TensorBoard events are wanted, as smdebug decides it; None when they are not."""
+    if tensorboard_dir is not None:
+        return absolute_path(tensorboard_dir)
+    return f"{out_dir}/tensorboard" if asked else None
 
 
 def included_names(

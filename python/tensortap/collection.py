@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+import re
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from tensortap import _core
 from tensortap.config import ReductionConfig, SaveConfig, to_bool
@@ -50,6 +52,14 @@ def flatten(values: object) -> list[str]:
     raise InvalidTypeError(f"expected a string or a list of strings, not {values!r}")
 
 
+class _WaitingModule(NamedTuple):
+    """A module whose tensors a collection wants, before the hook has given it a name."""
+
+    reference: weakref.ref[Any]
+    inputs: bool
+    outputs: bool
+
+
 class Collection(_core.Collection):
     """A named group of tensors with its own save and reduction settings.
 
@@ -88,6 +98,7 @@ class Collection(_core.Collection):
         super().__init__(name)
         self._save_config: SaveConfig | None = None
         self._reduction_config: ReductionConfig | None = None
+        self._waiting_modules: list[_WaitingModule] = []
         if include_regex is not None:
             self.include(include_regex)
         if tensor_names is not None:
@@ -103,6 +114,7 @@ class Collection(_core.Collection):
         _core.Collection.__init__(collection, core)
         collection._save_config = None
         collection._reduction_config = None
+        collection._waiting_modules = []
         if core.save_config is not None:
             collection._adopt(SaveConfig.from_core(core.save_config))
         if core.reduction_config is not None:
@@ -113,6 +125,37 @@ class Collection(_core.Collection):
     def include(self, regex: str | Iterable[str]) -> None:
         """Add regular expressions: one, or (nested) lists of them."""
         super().include(flatten(regex))
+
+    def add_module_tensors(self, module: Any, inputs: bool = False, outputs: bool = True) -> None:
+        """Add what goes into a module, or what comes out of it.
+
+        Parameters
+        ----------
+        module
+            A module of a model that the hook has or will have registered: it is known by then.
+        inputs, outputs
+            Which of its tensors.
+        """
+        self._waiting_modules.append(_WaitingModule(weakref.ref(module), inputs, outputs))
+        self._name_modules(self._name_of)
+
+    #: How a hook calls a module; None for a module it does not know. Set when a hook takes the collection over.
+    _name_of: Callable[[Any], str | None] | None = None
+
+    def _name_modules(self, name_of: Callable[[Any], str | None] | None) -> None:
+        """Turn modules that were added into regexes, as far as they have names by now."""
+        self._name_of = name_of
+        if name_of is None:
+            return
+        waiting, self._waiting_modules = self._waiting_modules, []
+        for entry in waiting:
+            module = entry.reference()
+            name = name_of(module) if module is not None else None
+            if name is None:
+                self._waiting_modules.append(entry)
+                continue
+            kinds = [kind for kind in ("input", "output") if getattr(entry, f"{kind}s")]
+            self.include([f"^{re.escape(name)}_{kind}_" for kind in kinds])
 
     @property
     def include_regex(self) -> list[str]:
@@ -235,6 +278,19 @@ class CollectionManager:
     def __init__(self, owner: _core.Session | _core.CollectionSet) -> None:
         self._set = owner.collections if isinstance(owner, _core.Session) else owner
         self._known: dict[str, Collection] = {}
+        self._name_of: Callable[[Any], str | None] | None = None
+
+    def name_modules(self, name_of: Callable[[Any], str | None]) -> None:
+        """Give modules that collections were told of the names that the hook has for them.
+
+        Parameters
+        ----------
+        name_of
+            Name of a module, None for one that the hook does not know (yet).
+        """
+        self._name_of = name_of
+        for collection in self._known.values():
+            collection._name_modules(name_of)
 
     @property
     def collections(self) -> dict[str, Collection]:
@@ -253,7 +309,9 @@ class CollectionManager:
         core = self._set.get_or_create(name) if create else self._set.find(name)
         if core is None:
             raise NotFoundError(f"no collection is called '{name}': {', '.join(self._set.names())}")
-        return self._known.setdefault(name, Collection.from_core(core))
+        collection = self._known.setdefault(name, Collection.from_core(core))
+        collection._name_of = self._name_of
+        return collection
 
     def add(self, collection: str | Collection) -> None:
         """Add one, replacing a same-named one; a name adds an empty collection."""
@@ -263,6 +321,7 @@ class CollectionManager:
             raise InvalidTypeError(f"expected a Collection or a name, not {collection!r}")
         self._set.add(collection)
         self._known[collection.name] = collection
+        collection._name_modules(self._name_of)
 
     def create_collection(self, name: str) -> None:
         """Add an empty one when there is none of that name."""

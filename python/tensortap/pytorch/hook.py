@@ -8,8 +8,12 @@ from typing import Any, ClassVar
 import torch
 
 from tensortap._fence import fenced
+from tensortap._names import check_name
+from tensortap.collection import flatten
+from tensortap.coverage import Coverage
 from tensortap.exceptions import InvalidTypeError
 from tensortap.pytorch.capture import StepCapture
+from tensortap.pytorch.coverage import fill_modules, fill_parameters
 from tensortap.pytorch.modules import require_module
 
 # The regex of smdebug, which means parameters, spared what it did not know.
@@ -27,7 +31,7 @@ class Hook(StepCapture):
     out_dir
         Directory of the run. A run that is already there is refused unless ``resume=True``.
     export_tensorboard, tensorboard_dir
-        Not supported yet: InvalidArgumentError when given.
+        Accepted with a warning: TensorBoard events are not written while training, but the run can be exported later.
     dry_run
         Attach and plan, but write nothing.
     reduction_config
@@ -142,8 +146,11 @@ class Hook(StepCapture):
         Raises
         ------
         InvalidTypeError
-            ``tensor_value`` is not a tensor.
+            ``tensor_value`` is not a tensor, or ``tensor_name`` not a string.
+        InvalidArgumentError
+            ``tensor_name`` is empty or not UTF-8.
         """
+        check_name("record_tensor_value", tensor_name)
         if not isinstance(tensor_value, torch.Tensor):
             raise InvalidTypeError(
                 f"record_tensor_value({tensor_name!r}) takes a torch.Tensor, not {type(tensor_value).__name__}; "
@@ -167,13 +174,39 @@ class Hook(StepCapture):
             A tensor, or anything ``torch.as_tensor`` takes.
         collections_to_write
             Collections that the tensor joins.
+
+        Raises
+        ------
+        InvalidTypeError
+            ``tensor_value`` cannot become a tensor, or a name is no string.
+        InvalidArgumentError
+            A name is empty or not UTF-8.
         """
-        collections = (
-            [collections_to_write]
-            if isinstance(collections_to_write, str)
-            else list(collections_to_write)
-        )
-        self._save_tensor(tensor_name, torch.as_tensor(tensor_value), collections)
+        check_name("save_tensor", tensor_name)
+        collections = [check_name("save_tensor", name) for name in flatten(collections_to_write)]
+        try:
+            tensor = torch.as_tensor(tensor_value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InvalidTypeError(
+                f"save_tensor({tensor_name!r}) takes what torch.as_tensor takes: {error}"
+            ) from error
+        self._save_tensor(tensor_name, tensor, collections)
+
+    def coverage(self) -> Coverage:
+        """Tell what the hook saw of the training, and what it could not see.
+
+        Returns
+        -------
+        Coverage
+            Print it, or take its ``to_dict()``. The run has it in ``coverage/<worker>.json``, ``summary()`` in text.
+        """
+        coverage = super().coverage()
+        if self._session is not None:
+            fill_modules(coverage, self._modules, self._parameters)
+            fill_parameters(coverage, self._parameters)
+            coverage.unreadable = self._recording.unreadable_names()
+            coverage.skipped_optimizer_steps = self._scaling.skipped_steps()
+        return coverage
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Wait until everything recorded is visible to readers, first for what a GPU still computes.

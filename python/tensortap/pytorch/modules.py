@@ -7,6 +7,7 @@ and those only while a step is due.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from tensortap import _core
 from tensortap.exceptions import InvalidArgumentError, InvalidTypeError
 from tensortap.pytorch.callbacks import ModuleCallback, is_real_call
 from tensortap.pytorch.module_kinds import Kinds, kinds_of
-from tensortap.pytorch.wrappers import model_name, takes_hooks, walk
+from tensortap.pytorch.wrappers import entry_point, innermost, model_name, takes_hooks, walk
 
 # A module called more often than this within one step is looked at for the first calls when deciding whether anything
 # of it is wanted; names with higher indices are then recorded like any other.
@@ -43,6 +44,7 @@ class ModuleEntry:
         "handles",
         "is_root",
         "is_seen",
+        "is_shy",
         "kinds",
         "name",
         "next_input",
@@ -58,6 +60,8 @@ class ModuleEntry:
         self.handles: list[RemovableHandle] = []
         self.seen_handle: RemovableHandle | None = None
         self.is_seen = False  # called in a step that was looked at
+        # Belongs to a layer that in evaluation computes all at once, but not when it has hooks.
+        self.is_shy = False
         # A registered model: something else calls at each of its forward passes, so it needs no hook for its inputs.
         self.is_root = False
         self._outputs: list[int | None] = []
@@ -127,6 +131,8 @@ class ModuleTable:
         )
         self._owners: dict[str, str] = {}  # which root's module has a name
         self._is_armed = False
+        self._shy: list[ModuleEntry] = []
+        self._shy_handles: list[RemovableHandle] = []
         self._seen = ModuleCallback(self.note_call)
 
     def add_root(self, root: torch.nn.Module, *, is_model: bool = False) -> str:
@@ -167,13 +173,19 @@ class ModuleTable:
         return name
 
     def _take_in(self, root: torch.nn.Module, root_name: str) -> None:
+        shy: set[int] = set()
         for path, module in walk(root):
+            if isinstance(innermost(module), torch.nn.TransformerEncoderLayer):
+                shy.update(id(inner) for inner in module.modules())
             if self.find(module) is not None:
                 continue
             name = path or root_name
             if self._owners.setdefault(name, root_name) != root_name:
                 name = f"{root_name}_{path}"
-            self._entries[id(module)] = ModuleEntry(module, name)
+            entry = self._entries[id(module)] = ModuleEntry(module, name)
+            if id(module) in shy:
+                entry.is_shy = True
+                self._shy.append(entry)
 
     def _on_registration(self, module: torch.nn.Module, name: str, child: object) -> None:
         self._is_stale = True
@@ -191,6 +203,22 @@ class ModuleTable:
         """Entry of a registered module."""
         entry = self._entries.get(id(module))
         return entry if entry is not None and entry.reference() is module else None
+
+    def iterate(self) -> Iterator[tuple[torch.nn.Module, ModuleEntry]]:
+        """All registered modules that there are now, each once."""
+        seen: set[int] = set()
+        for reference, _ in self._roots:
+            root = reference()
+            for _, module in walk(root) if root is not None else ():
+                entry = self.find(module)
+                if entry is not None and id(module) not in seen:
+                    seen.add(id(module))
+                    yield module, entry
+
+    def name_of(self, module: torch.nn.Module) -> str | None:
+        """Name of a registered module, whatever is wrapped around it."""
+        entry = self.find(module) or self.find(entry_point(module))
+        return entry.name if entry is not None else None
 
     def begin_step(self) -> None:
         if self._is_stale:
@@ -216,9 +244,22 @@ class ModuleTable:
             # What a model returns may hold its loss.
             if wants_outputs or entry.is_root:
                 entry.handles.append(module.register_forward_hook(self._after))
-            if not entry.is_seen:
+            if not entry.is_seen and not entry.is_shy:
                 entry.seen_handle = module.register_forward_pre_hook(self._seen)
                 entry.handles.append(entry.seen_handle)
+
+    def watch_shy_modules(self) -> None:
+        """Look for calls of modules that take another path when they have hooks: while training they do not."""
+        self._forget_shy_handles()
+        for entry in self._shy:
+            module = entry.reference()
+            if module is not None and module.training and not entry.is_seen:
+                self._shy_handles.append(module.register_forward_pre_hook(self._seen))
+
+    def _forget_shy_handles(self) -> None:
+        for handle in self._shy_handles:
+            handle.remove()
+        self._shy_handles.clear()
 
     def note_call(self, module: torch.nn.Module, args: Any = None, more: Any = None) -> None:
         """Remember that a module is called. Its hook for that has done its duty."""
@@ -242,6 +283,7 @@ class ModuleTable:
 
     def disarm(self) -> bool:
         """Remove every hook. Whether there were any."""
+        self._forget_shy_handles()
         if not self._is_armed:
             return False
         self._is_armed = False

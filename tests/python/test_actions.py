@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import RunMaker
+from run_maker import RunMaker
 
 import tensortap as tt
 from tensortap import _core, actions, rules

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import RunMaker
+from run_maker import RunMaker
 
 import tensortap as tt
 from tensortap import _core, modes

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import RunMaker
+from run_maker import RunMaker
 
 import tensortap as tt
 from tensortap import _core, exceptions, modes

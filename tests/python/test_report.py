@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import RunMaker, record_array
+from run_maker import RunMaker, record_array
 from sklearn import metrics as sk
 
 from tensortap._program import locations

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import RunMaker
+from run_maker import RunMaker
 
 import tensortap as tt
 from tensortap import _core, rules

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import RunMaker, record_array
+from run_maker import RunMaker, record_array
 
 import tensortap as tt
 from tensortap import _core, modes

@@ -21,6 +21,7 @@ pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd>=1.5)
 set(TENSORTAP_LIBRARIES_base PkgConfig::pcre2 curl_header ${CMAKE_DL_LIBS})
 set(TENSORTAP_LIBRARIES_tensor PkgConfig::hwy)
 set(TENSORTAP_LIBRARIES_trace PkgConfig::zstd)
+set(TENSORTAP_LIBRARIES_rules ${CMAKE_DL_LIBS})
 set(TENSORTAP_LIBRARIES_cli CLI11::CLI11)
 # Any source file may use these; header-only or part of the platform, so they cost no layering.
 set(TENSORTAP_LIBRARIES_all fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)

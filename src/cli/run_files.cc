@@ -65,6 +65,24 @@ RunDescription describe_run(const std::string& run_json) {
   return description;
 }
 
+std::vector<Finding> read_findings(const Storage& storage) {
+  std::vector<Finding> findings;
+  for (const StorageEntry& entry : storage.list("rules/")) {
+    const bool is_findings =
+        entry.name.ends_with(".jsonl") && !entry.name.ends_with(".actions.jsonl");
+    if (!is_findings) continue;
+    const std::string text = storage.get(entry.name).value_or("");
+    for (std::size_t start = 0; start < text.size();) {
+      const std::size_t end = std::min(text.find('\n', start), text.size());
+      if (auto finding = finding_from_json(std::string_view(text).substr(start, end - start))) {
+        findings.push_back(std::move(*finding));
+      }
+      start = end + 1;
+    }
+  }
+  return findings;
+}
+
 std::vector<SourceProblem> check_run_files(const std::shared_ptr<Storage>& storage) {
   std::vector<SourceProblem> problems;
   try {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "rules/finding.h"
 #include "storage/storage.h"
 #include "trace/trace_source.h"
 
@@ -20,6 +21,10 @@ struct RunDescription {
   bool is_damaged = false;
 };
 RunDescription describe_run(const std::string& run_json);
+
+// rules/*.jsonl: what the rules of the training found, in the order of the files. Lines that are
+// something else are left out.
+std::vector<Finding> read_findings(const Storage& storage);
 
 // Where these files contradict the trace: a run.json that cannot be read, steps that a worker
 // counted when it ended and that are no longer there.

@@ -67,8 +67,14 @@ std::string to_json(const RuleReport& report) {
   return json.text();
 }
 
+void RuleEngine::add_plugin(const std::string& path) { plugins_.emplace_back(path); }
+
 std::size_t RuleEngine::add(const RuleSpec& spec) {
-  const RuleDescriptor& descriptor = find_rule(spec.name);
+  std::vector<const RuleDescriptor*> known = builtin_rules();
+  for (const RulePlugin& plugin : plugins_) {
+    known.insert(known.end(), plugin.rules().begin(), plugin.rules().end());
+  }
+  const RuleDescriptor& descriptor = find_rule(spec.name, known);
   std::vector<ParameterDescriptor> declared(descriptor.parameters.begin(),
                                             descriptor.parameters.end());
   const auto common = common_rule_parameters();

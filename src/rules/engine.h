@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "rules/plugin.h"
 #include "rules/rule.h"
 
 namespace tensortap {
@@ -37,9 +38,11 @@ class RuleEngine {
   // Called once for each finding, in order, during check().
   using FindingHandler = std::function<void(std::size_t rule_index, const Finding&)>;
 
-  // Returns the rule's index. A built-in one; throws as find_rule and Parameters do. start_step and
-  // end_step (global steps, end exclusive) are taken by every rule; base_trial and rule_to_invoke,
-  // which SageMaker sends, are ignored.
+  // Lets add() find the rules of a shared object too; throws as RulePlugin does.
+  void add_plugin(const std::string& path);
+  // Returns the rule's index. A built-in one or a plugin's; throws as find_rule and Parameters do.
+  // start_step and end_step (global steps, end exclusive) are taken by every rule; base_trial and
+  // rule_to_invoke, which SageMaker sends, are ignored.
   std::size_t add(const RuleSpec& spec);
   std::size_t add(std::string name, std::unique_ptr<Rule> rule);
   void set_finding_handler(FindingHandler handler);
@@ -78,6 +81,7 @@ class RuleEngine {
   std::uint32_t worker_index(std::size_t position, const std::string& worker);
   std::uint64_t finding_count() const;
 
+  std::vector<RulePlugin> plugins_;  // outlive the rules that they made
   std::vector<Entry> entries_;
   FindingHandler handler_;
   std::vector<Finding> scratch_;

@@ -1,5 +1,9 @@
 #include "rules/finding.h"
 
+#include <limits>
+
+#include <nlohmann/json.hpp>
+
 #include "base/json.h"
 
 namespace tensortap {
@@ -14,6 +18,53 @@ std::string_view severity_name(Severity severity) {
       return "critical";
   }
   return "";
+}
+
+namespace {
+
+using Json = nlohmann::json;
+
+std::string text_of(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::int64_t integer_of(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
+// What JSON has no number for was written as a text.
+double number_of(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end()) return 0.0;
+  if (found->is_number()) return found->get<double>();
+  const std::string text = text_of(object, key);
+  if (text == "Infinity") return std::numeric_limits<double>::infinity();
+  if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace
+
+std::optional<Finding> finding_from_json(std::string_view line_untrusted) {
+  const Json json = Json::parse(line_untrusted, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || text_of(json, "rule").empty()) return std::nullopt;
+  Finding finding;
+  finding.rule = text_of(json, "rule");
+  finding.tensor = text_of(json, "tensor");
+  finding.worker = text_of(json, "worker");
+  finding.step = integer_of(json, "step");
+  finding.mode = mode_from_name(text_of(json, "mode")).value_or(Mode::kGlobal);
+  finding.mode_step = integer_of(json, "mode_step");
+  finding.statistic = text_of(json, "statistic");
+  finding.observed = number_of(json, "observed");
+  finding.threshold = number_of(json, "threshold");
+  for (const Severity one : {Severity::kInfo, Severity::kCritical}) {
+    if (text_of(json, "severity") == severity_name(one)) finding.severity = one;
+  }
+  finding.message = text_of(json, "message");
+  return finding;
 }
 
 std::string to_json(const Finding& finding) {

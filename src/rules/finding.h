@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -31,5 +32,7 @@ struct Finding {
 // One JSON object on one line: the format of rules/<name>.jsonl, documented in
 // docs/findings.md.
 std::string to_json(const Finding& finding);
+// Reads it back; nothing for what is no such object. Members that are missing take their defaults.
+std::optional<Finding> finding_from_json(std::string_view line_untrusted);
 
 }  // namespace tensortap

@@ -32,10 +32,13 @@ std::string folded(std::string_view name) {
 
 std::span<const ParameterDescriptor> common_rule_parameters() { return kCommon; }
 
-const RuleDescriptor& find_rule(std::string_view name) {
+const RuleDescriptor& find_rule(std::string_view name) { return find_rule(name, builtin_rules()); }
+
+const RuleDescriptor& find_rule(std::string_view name,
+                                std::span<const RuleDescriptor* const> rules) {
   const std::string wanted = folded(name);
   std::vector<std::string> names;
-  for (const RuleDescriptor* rule : builtin_rules()) {
+  for (const RuleDescriptor* rule : rules) {
     if (folded(rule->name) == wanted) return *rule;
     names.emplace_back(rule->name);
   }

@@ -18,5 +18,7 @@ std::span<const ParameterDescriptor> common_rule_parameters();
 // By name in any spelling (VanishingGradient, vanishing_gradient). Throws Error(kNotFound) with the
 // names there are.
 const RuleDescriptor& find_rule(std::string_view name);
+const RuleDescriptor& find_rule(std::string_view name,
+                                std::span<const RuleDescriptor* const> rules);
 
 }  // namespace tensortap

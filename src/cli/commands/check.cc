@@ -39,8 +39,10 @@ struct Checker {
   ActionRunner actions;  // ends first: its thread tells of outcomes
 };
 
-void add_rules(Checker& checker, std::span<const std::string> specs) {
+void add_rules(Checker& checker, std::span<const std::string> specs,
+               std::span<const std::string> plugins) {
   try {
+    for (const std::string& path : plugins) checker.engine.add_plugin(path);
     for (const std::string& text : specs) {
       RuleSpec spec = parse_rule_spec(text);
       take_actions(spec);
@@ -211,7 +213,7 @@ int run(const ArgumentValues& arguments) {
   options.steps = cli::parse_steps(arguments.get("steps"));
   // Before the run is opened: what the user typed comes first.
   Checker checker;
-  add_rules(checker, arguments.get_all("rule"));
+  add_rules(checker, arguments.get_all("rule"), arguments.get_all("plugin"));
   const std::shared_ptr<Trial> trial = cli::open_run(arguments.get("run"));
   connect_actions(checker, *trial, cli::open_run_storage(arguments.get("run")), options);
   const cli::InterruptGuard guard;
@@ -242,6 +244,11 @@ const CommandDescriptor& check_command() {
                          .value_name = "NAME[:key=value,…]",
                          .doc = "a rule with its parameters; repeatable",
                          .is_required = true,
+                         .is_repeatable = true},
+      ArgumentDescriptor{.name = "plugin",
+                         .kind = ArgumentKind::kOption,
+                         .value_name = "FILE",
+                         .doc = "a shared object with further rules, whose code is run; repeatable",
                          .is_repeatable = true},
       ArgumentDescriptor{.name = "steps",
                          .kind = ArgumentKind::kOption,

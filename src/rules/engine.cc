@@ -19,7 +19,9 @@
 namespace tensortap {
 namespace {
 
-constexpr std::chrono::milliseconds kPollInterval(50);
+// Between looks for new steps: soon after there was one, then less and less often.
+constexpr std::chrono::milliseconds kShortestWait(1);
+constexpr std::chrono::milliseconds kLongestWait(64);
 
 // What SageMaker sends along with every rule, and what means nothing here.
 constexpr std::array<std::string_view, 2> kIgnoredParameters = {"base_trial", "rule_to_invoke"};
@@ -227,10 +229,10 @@ std::uint64_t RuleEngine::check_trial(Trial& trial, std::optional<std::int64_t> 
       next = *at + 1;
     }
     if (!follow || has_ended) return finding_count() - count_before;
-    while (!trial.refresh()) {
+    for (auto wait = kShortestWait; !trial.refresh(); wait = std::min(2 * wait, kLongestWait)) {
       if (should_stop && should_stop()) return finding_count() - count_before;
       pass_time(wall_time_ns());
-      std::this_thread::sleep_for(kPollInterval);
+      std::this_thread::sleep_for(wait);
     }
   }
 }

@@ -27,11 +27,6 @@ struct Findings {
   bool is_recorded = false;     // made by the training, not by this command
 };
 
-bool needs_parameters(const RuleDescriptor& rule) {
-  return std::any_of(rule.parameters.begin(), rule.parameters.end(),
-                     [](const ParameterDescriptor& one) { return one.is_required; });
-}
-
 RuleEngine build_engine(std::span<const std::string> specs) {
   RuleEngine engine;
   try {
@@ -41,8 +36,11 @@ RuleEngine build_engine(std::span<const std::string> specs) {
   }
   if (!specs.empty()) return engine;
   for (const RuleDescriptor* rule : builtin_rules()) {
-    if (needs_parameters(*rule)) continue;
-    engine.add({std::string(rule->name), {}, {}});
+    try {
+      engine.add({std::string(rule->name), {}, {}});
+    } catch (const Error&) {
+      // One that has to be told what to look at.
+    }
   }
   return engine;
 }

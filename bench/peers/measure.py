@@ -46,7 +46,7 @@ def time_groups(step: Callable[[], None], group: int) -> tuple[float, int]:
 
 def measure_plain(model: str) -> float:
     """Seconds of a step without a hook."""
-    return time_groups(getattr(models, model)().step, 10)[0]
+    return time_groups(getattr(models, model)().step, 5)[0]
 
 
 def measure_hooked(adapter: Adapter, model: str, interval: int) -> tuple[float, int, int, int]:

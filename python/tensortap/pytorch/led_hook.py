@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import numbers
 import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -65,7 +66,7 @@ class LedHook:
         self._hook = hook
         self._out_dir = out_dir
         self._has_run = False
-        self._modules: list[torch.nn.Module] = []
+        self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._arguments = {
             "save_config": SaveConfig(save_interval=save_interval),
             "reduction_config": ReductionConfig(save_raw_tensor=save_raw_tensor),
@@ -100,9 +101,9 @@ class LedHook:
             self._hook = Hook(self._out_dir, **arguments)
             self._has_run = True
             self._modules.clear()
-        if not self._hook.is_active or any(known is module for known in self._modules):
+        if not self._hook.is_active or module in self._modules:
             return
-        self._modules.append(module)
+        self._modules.add(module)
         with suppress(InvalidArgumentError):  # the user has registered it
             self._hook.register_module(module)
 

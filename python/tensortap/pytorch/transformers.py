@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import weakref
 from collections.abc import Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any
@@ -90,7 +91,7 @@ class TensortapCallback(TrainerCallback):
         self._led = LedHook(
             hook, out_dir, rules, collections, save_interval, save_raw_tensor, hook_arguments
         )
-        self._armed: list[torch.nn.Module] = []
+        self._armed: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._is_training = False
         self._waits_for_log = False
         self._evaluation: ModeKeys | None = None
@@ -182,9 +183,9 @@ class TensortapCallback(TrainerCallback):
     # ---------------------------------------------------------------- called by PyTorch
 
     def _arm(self, model: torch.nn.Module) -> None:
-        if any(known is model for known in self._armed):
+        if model in self._armed:
             return
-        self._armed.append(model)
+        self._armed.add(model)
         model.register_forward_pre_hook(
             ModuleCallback(self._before_forward), prepend=True, with_kwargs=True
         )

@@ -35,6 +35,8 @@ class Coverage:
         Parameters that take no gradient.
     without_gradient
         Parameters that take one and never had one in a step that was looked at.
+    aliases
+        Further names of tied parameters and shared modules, and the name under which each is recorded.
     unreadable
         Tensors that were due and could not be read.
     skipped_optimizer_steps
@@ -54,6 +56,7 @@ class Coverage:
     lazy: list[str] = field(default_factory=list)
     frozen: list[str] = field(default_factory=list)
     without_gradient: list[str] = field(default_factory=list)
+    aliases: dict[str, str] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
     skipped_optimizer_steps: int = 0
     dropped_steps: int = 0
@@ -108,6 +111,9 @@ class Coverage:
             yield f"{self.skipped_optimizer_steps} optimizer steps skipped by a gradient scaler"
         if self.frozen:
             yield f"{_count(self.frozen, 'parameter')} frozen: {_some(self.frozen)}"
+        if self.aliases:
+            names = [f"{alias} = {name}" for alias, name in self.aliases.items()]
+            yield f"{_count(names, 'name')} for what has another: {_some(names)}"
         if self.lazy:
             yield f"{_count(self.lazy, 'parameter')} without a shape yet: {_some(self.lazy)}"
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tensortap import _core
+from tensortap._aliases import recorded_name
 from tensortap.collection import Collection
 from tensortap.columns import Columns, to_matrix
 from tensortap.exceptions import (
@@ -156,11 +157,13 @@ class Trial:
         return self._core.tensor_names(patterns, collection, step, mode)
 
     def tensor(self, tname: str) -> Tensor:
-        """Give a tensor by name; TensorUnavailable for an unknown one, with names that look like it."""
+        """Give a tensor by name, what is tied or shared by any of its names; else raise TensorUnavailable."""
         known = self._tensors.get(tname)
         if known is not None:
             return known
         if not self.has_tensor(tname):
+            if other := recorded_name(self.path, tname, self._core.has_tensor):
+                return self.tensor(other)
             try:
                 self._core.tensor_steps(tname)
             except NotFoundError as error:

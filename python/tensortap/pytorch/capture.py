@@ -304,7 +304,7 @@ class StepCapture(BaseHook):
 
     def _take_compiled_calls(self) -> None:
         self._roots.take_compiled_calls()
-        if self._roots.is_compiled:
+        if self._roots.compiled:
             self._tell_what_is_lost("the model is compiled, and compiled code runs no hooks")
 
     def _begin_blind_step(self) -> None:

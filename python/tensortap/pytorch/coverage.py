@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import torch
 from torch import nn
@@ -23,8 +23,13 @@ _FAST_PATH = (
 )
 
 
-def fill_modules(coverage: Coverage, modules: ModuleTable, parameters: ParameterTable) -> None:
-    """Say which modules were not called."""
+def fill_modules(
+    coverage: Coverage,
+    modules: ModuleTable,
+    parameters: ParameterTable,
+    compiled_models: Collection[nn.Module],
+) -> None:
+    """Say which modules were not called; of `compiled_models` it is known that they run as compiled code."""
     with_gradient = {
         id(parameter)
         for name, parameter in parameters.iterate()
@@ -33,7 +38,12 @@ def fill_modules(coverage: Coverage, modules: ModuleTable, parameters: Parameter
     entries = list(modules.iterate())
     seen = {id(module) for module, entry in entries if entry.is_seen}
     coverage.looked_at_modules = len(seen)
-    coverage.compiled = sorted(entry.name for module, entry in entries if _is_compiled(module))
+    compiled = {
+        module: entry.name
+        for module, entry in entries
+        if _is_compiled(module) or module in compiled_models
+    }
+    coverage.compiled = sorted(compiled.values())
     if not seen:
         return
     parents = {id(child): module for module, _ in entries for child in _children(module)}
@@ -42,7 +52,7 @@ def fill_modules(coverage: Coverage, modules: ModuleTable, parameters: Parameter
         if entry.is_seen or isinstance(own, _CONTAINERS):
             continue
         ancestors = list(_ancestors(module, parents))
-        if any(_is_compiled(ancestor) for ancestor in [module, *ancestors]):
+        if any(ancestor in compiled for ancestor in [module, *ancestors]):
             continue
         how = _how_around(own, ancestors, seen, with_gradient)
         if how is None and entry.is_shy:

@@ -202,8 +202,9 @@ class Hook(StepCapture):
         """
         coverage = super().coverage()
         if self._session is not None:
-            fill_modules(coverage, self._modules, self._parameters)
+            fill_modules(coverage, self._modules, self._parameters, self._roots.compiled)
             fill_parameters(coverage, self._parameters)
+            coverage.aliases = {**self._modules.aliases(), **self._parameters.aliases()}
             coverage.unreadable = self._recording.unreadable_names()
             coverage.skipped_optimizer_steps = self._scaling.skipped_steps()
         return coverage

@@ -18,7 +18,14 @@ from tensortap import _core
 from tensortap.exceptions import InvalidArgumentError, InvalidTypeError
 from tensortap.pytorch.callbacks import ModuleCallback, is_real_call
 from tensortap.pytorch.module_kinds import Kinds, kinds_of
-from tensortap.pytorch.wrappers import entry_point, innermost, model_name, takes_hooks, walk
+from tensortap.pytorch.wrappers import (
+    entry_point,
+    innermost,
+    model_name,
+    takes_hooks,
+    user_path,
+    walk,
+)
 
 # A module called more often than this within one step is looked at for the first calls when deciding whether anything
 # of it is wanted; names with higher indices are then recorded like any other.
@@ -198,6 +205,20 @@ class ModuleTable:
             root = reference()
             if root is not None:
                 self._take_in(root, name)
+
+    def aliases(self) -> dict[str, str]:
+        """Further names of shared modules, and the name under which each is recorded."""
+        found = {}
+        for reference, _ in self._roots:
+            root = reference()
+            if root is None:
+                continue
+            for path, module in root.named_modules(remove_duplicate=False):
+                entry = self.find(entry_point(module))
+                name = user_path(path)
+                if entry is not None and name and name not in self._owners:
+                    found[name] = entry.name
+        return found
 
     def find(self, module: torch.nn.Module) -> ModuleEntry | None:
         """Entry of a registered module."""

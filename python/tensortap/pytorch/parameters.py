@@ -99,6 +99,21 @@ class ParameterTable:
                 for path, parameter in root.named_parameters():
                     yield f"{prefix}_{user_path(path)}", parameter
 
+    def aliases(self) -> dict[str, str]:
+        """Further names of tied parameters, and the name under which each is recorded."""
+        found = {}
+        for reference, prefix in self._roots:
+            root = reference()
+            if root is None:
+                continue
+            first: dict[int, str] = {}
+            for path, parameter in root.named_parameters(remove_duplicate=False):
+                name = f"{prefix}_{user_path(path)}"
+                recorded = first.setdefault(id(parameter), name)
+                if recorded != name:
+                    found[name] = recorded
+        return found
+
     def owns_any_of(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether an optimizer updates any registered parameter."""
         updated = {

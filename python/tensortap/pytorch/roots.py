@@ -26,8 +26,8 @@ class RootTable:
 
     Attributes
     ----------
-    is_compiled : bool
-        The driver runs as compiled code: its calls are noticed when something else happens after them.
+    compiled
+        Models that run as compiled code: their calls are noticed when something else happens after them.
     """
 
     def __init__(self, session: _core.Session) -> None:
@@ -37,7 +37,7 @@ class RootTable:
         self._driver: weakref.ref[torch.nn.Module] | None = None
         self._blind_steps = 0
         self._is_led = False
-        self.is_compiled = False
+        self.compiled: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
 
     def let_lead(self) -> None:
         """Leave it to a training library to say where steps begin."""
@@ -80,7 +80,7 @@ class RootTable:
     @property
     def is_driven(self) -> bool:
         """Whether the driver itself tells of its calls, so that nothing else need be listened to in idle steps."""
-        return self._is_led or (self._driver is not None and not self.is_compiled)
+        return self._is_led or (self._driver is not None and not self.compiled)
 
     def make_driver(self, module: torch.nn.Module) -> None:
         """Let a model say where steps begin."""
@@ -96,7 +96,7 @@ class RootTable:
             callback.compiled_call.happened = False
             module = reference()
             if module is not None:
-                self.is_compiled = True
+                self.compiled.add(module)
                 callback.make_up(module)
 
     def is_blind(self) -> bool:

@@ -48,9 +48,10 @@ def test_a_tied_weight_is_recorded_once_with_the_gradient_of_both_uses(tmp_path:
     run = train_twice(tmp_path / "run", Tied, train, include_collections=["weights", "gradients"])
     assert run.trial.tensor_names(collection="weights") == ["Tied_embedding.weight"]
     for step in range(3):
-        np.testing.assert_array_equal(
-            run.value("gradient/Tied_embedding.weight", step), gradients[step]
-        )
+        for name in ("gradient/Tied_embedding.weight", "gradient/Tied_decoder.weight"):
+            np.testing.assert_array_equal(run.value(name, step), gradients[step])
+    assert run.hook.coverage().aliases == {"Tied_decoder.weight": "Tied_embedding.weight"}
+    assert run.trial.tensor("Tied_decoder.weight").steps() == [0, 1, 2]
 
 
 class SharedBlock(nn.Module):
@@ -71,6 +72,12 @@ def test_a_shared_module_keeps_its_first_name_and_counts_its_calls(tmp_path: Pat
     assert run.trial.tensor_names(regex="coder_output") == ["encoder_output_0", "encoder_output_1"]
     first, second = (run.value(f"encoder_output_{call}", 1) for call in (0, 1))
     np.testing.assert_array_equal(run.value("SharedBlock_output_0", 1), second)
+    np.testing.assert_array_equal(run.value("decoder_output_1", 1), second)
+    assert run.hook.coverage().aliases == {
+        "decoder": "encoder",
+        "SharedBlock_decoder.bias": "SharedBlock_encoder.bias",
+        "SharedBlock_decoder.weight": "SharedBlock_encoder.weight",
+    }
     assert not np.array_equal(first, second)
 
 

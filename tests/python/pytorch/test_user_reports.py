@@ -250,6 +250,8 @@ def test_what_compiled_code_hides_is_said_once(
     with open_hook(tmp_path / "run") as hook:
         hook.register_module(model)
         fit(torch.compile(model, backend="eager"), 4)
+        coverage = hook.coverage()
+    assert (coverage.compiled, coverage.never_called) == (["Sequential"], [])
     (warning,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert "compiled" in warning.message
     assert "3 modules" in warning.message

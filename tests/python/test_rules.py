@@ -351,5 +351,5 @@ def test_an_expression_is_a_rule(runs: RunMaker) -> None:
     assert list(again) == session.findings
     with pytest.raises(tt.exceptions.InvalidArgumentError, match=r"at character 4 .*expected a num"):
         tt.check(runs.root / "run", ["x > "])
-    with pytest.raises(TypeError, match="expression"):
+    with pytest.raises(tt.exceptions.InvalidArgumentError, match="'expression' is required"):
         tt.rules.Expression(severity="info")

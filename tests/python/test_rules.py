@@ -349,7 +349,9 @@ def test_an_expression_is_a_rule(runs: RunMaker) -> None:
     assert [finding.step for finding in session.findings] == [3]
     again = tt.check(runs.root / "run", ["x > 2 for 2 steps"])
     assert list(again) == session.findings
-    with pytest.raises(tt.exceptions.InvalidArgumentError, match=r"at character 4 .*expected a num"):
+    with pytest.raises(
+        tt.exceptions.InvalidArgumentError, match=r"at character 4 .*expected a num"
+    ):
         tt.check(runs.root / "run", ["x > "])
     with pytest.raises(tt.exceptions.InvalidArgumentError, match="'expression' is required"):
         tt.rules.Expression(severity="info")

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "bindings/bindings.h"
 #include "bindings/python_rule.h"
+#include "rules/diagnosis.h"
 #include "rules/engine.h"
 #include "rules/registry.h"
 #include "session/rule_status.h"
@@ -321,6 +322,16 @@ void bind_rules(nb::module_& module) {
   module.def(
       "validate_rule", &validate_rule, nb::arg("name"), nb::arg("parameters"),
       "The effective parameters; NotFoundError or InvalidArgumentError, listing the valid ones.");
+  module.def(
+      "diagnose",
+      [](const std::vector<Finding>& findings, const std::vector<std::int64_t>& saved_steps) {
+        std::vector<std::string> diagnoses;
+        for (const Diagnosis& one : diagnose(findings, saved_steps)) {
+          diagnoses.push_back(to_json(one));
+        }
+        return diagnoses;
+      },
+      nb::arg("findings"), nb::arg("saved_steps"), "JSON objects, the worst first.");
   module.def("check_trial", &check_trial, nb::arg("trial"), nb::arg("rules"),
              nb::arg("first_step").none() = nb::none(), nb::arg("last_step").none() = nb::none(),
              nb::arg("follow") = false, nb::arg("on_finding").none() = nb::none(),

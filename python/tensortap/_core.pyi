@@ -528,6 +528,9 @@ def validate_rule(name: str, parameters: Mapping[str, str]) -> tuple[str, dict[s
     The effective parameters; NotFoundError or InvalidArgumentError, listing the valid ones.
     """
 
+def diagnose(findings: Sequence[Finding], saved_steps: Sequence[int]) -> list[str]:
+    """JSON objects, the worst first."""
+
 def check_trial(
     trial: Trial,
     rules: Sequence[RuleSpec],

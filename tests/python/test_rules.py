@@ -355,3 +355,22 @@ def test_an_expression_is_a_rule(runs: RunMaker) -> None:
         tt.check(runs.root / "run", ["x > "])
     with pytest.raises(tt.exceptions.InvalidArgumentError, match="'expression' is required"):
         tt.rules.Expression(severity="info")
+
+
+def test_findings_join_into_diagnoses(runs: RunMaker) -> None:
+    session = runs.open()
+    runs.steps(
+        session,
+        30,
+        lambda i: {"gradient/w": np.full(4, 1e-9 if i > 3 else 1e-3), "loss": np.array(1.0)},
+    )
+    session.close()
+    result = tt.check(runs.root / "run", ["VanishingGradient", "LossNotDecreasing"])
+    (diagnosis,) = result.diagnoses()
+    assert [symptom["rule"] for symptom in diagnosis["symptoms"]] == [
+        "VanishingGradient",
+        "LossNotDecreasing",
+    ]
+    assert diagnosis["symptoms"][0]["first_step"] == 4
+    assert diagnosis["next_step"]
+    assert tt.check(runs.root / "run", ["ExplodingTensor"]).diagnoses() == []

@@ -7,9 +7,11 @@ A built-in rule is an attribute of this module, made from the engine's own descr
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from tensortap import _core
 from tensortap.actions import parse_actions
@@ -89,9 +91,26 @@ def parse_rule(rule: object) -> RuleSpec | CustomRule:
 class CheckResult(list[_core.Finding]):
     """What `check` found, in the order of steps; `reports` says how each rule fared."""
 
-    def __init__(self, findings: Iterable[_core.Finding], reports: list[_core.RuleReport]) -> None:
+    def __init__(
+        self,
+        findings: Iterable[_core.Finding],
+        reports: list[_core.RuleReport],
+        saved_steps: Iterable[int] = (),
+    ) -> None:
         super().__init__(findings)
         self.reports = reports
+        self._saved_steps = list(saved_steps)
+
+    def diagnoses(self) -> list[dict[str, Any]]:
+        """Join the findings into diagnoses, the worst first: what ``tensortap diagnose RUN --json`` gives.
+
+        Returns
+        -------
+        list of dict
+            Each with ``title``, ``severity``, ``first_step``, ``last_step``, ``explanation``, ``causes``,
+            ``next_step`` and ``symptoms`` (what each rule saw, causes before what they cause).
+        """
+        return [json.loads(text) for text in _core.diagnose(list(self), self._saved_steps)]
 
 
 def check(
@@ -138,7 +157,7 @@ def check(
     for report in reports:
         if report.status in ("NoData", "Error"):
             _logger.warning("rule %s: %s", report.name, report.message)
-    return CheckResult(sorted(findings, key=lambda finding: finding.step), reports)
+    return CheckResult(sorted(findings, key=lambda finding: finding.step), reports, trial.steps())
 
 
 def __getattr__(name: str) -> Callable[..., RuleSpec]:

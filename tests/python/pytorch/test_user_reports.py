@@ -175,12 +175,19 @@ COVERED_BY = {
     "G7 several inputs and outputs": [
         "test_user_reports.py::test_several_inputs_outputs_and_losses_are_told_apart"
     ],
+    "I1 what was not looked at": [
+        "test_coverage.py::test_modules_that_were_not_called_and_why",
+        "test_rules_while_training.py::test_a_rule_that_sees_nothing_says_so",
+    ],
     "I3 granularity": ["test_calls.py::test_one_output_asked_for_is_one_module_hooked"],
     "J1 J2 attention and its fast path": [
-        "test_calls.py::test_attention_and_the_fast_path_of_evaluation"
+        "test_calls.py::test_attention_and_the_fast_path_of_evaluation",
+        "test_coverage.py::test_the_fast_path_of_transformer_layers_stays_in_use",
     ],
     "J3 forward called directly": [
-        "test_calls.py::test_a_direct_forward_is_not_seen_and_harms_nothing"
+        "test_calls.py::test_a_direct_forward_is_not_seen_and_harms_nothing",
+        "test_coverage.py::test_modules_that_were_not_called_and_why",
+        "test_coverage.py::test_a_model_that_is_never_called_as_a_module",
     ],
     "J4 an exception in forward": [
         "test_calls.py::test_an_exception_inside_forward_leaves_the_next_steps_right"

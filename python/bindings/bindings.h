@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,7 @@ void bind_tensor(nb::module_& module);
 void bind_capture(nb::module_& module);
 void bind_trial(nb::module_& module);
 void bind_rules(nb::module_& module);
+void bind_actions(nb::module_& module);
 void bind_session(nb::module_& module);
 
 // _core.Statistics: the numbers and what they are the numbers of.
@@ -104,6 +106,9 @@ class ViewParser {
 using RuleTuple =
     std::tuple<std::string, std::map<std::string, std::string>, std::vector<std::string>>;
 std::vector<RuleSpec> to_rule_specs(const std::vector<RuleTuple>& rules);
+
+// name, type, default, required, doc of each.
+nb::list parameter_list(std::span<const ParameterDescriptor> parameters);
 
 // Moves a vector into a NumPy array without copying its elements.
 template <class T>

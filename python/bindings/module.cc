@@ -13,5 +13,6 @@ NB_MODULE(_core, module) {
   bindings::bind_capture(module);
   bindings::bind_trial(module);
   bindings::bind_rules(module);
+  bindings::bind_actions(module);
   bindings::bind_session(module);
 }

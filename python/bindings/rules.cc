@@ -1,4 +1,4 @@
-// rules/ and actions/ for Python: findings, reports, descriptors, checking a recorded run.
+// rules/ for Python: findings, reports, descriptors, checking a recorded run.
 #include <map>
 
 #include <fmt/core.h>
@@ -11,16 +11,12 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include "actions/registry.h"
-#include "actions/spec.h"
 #include "base/error.h"
 #include "bindings/bindings.h"
 #include "bindings/python_rule.h"
 #include "rules/diagnosis.h"
 #include "rules/engine.h"
 #include "rules/registry.h"
-#include "session/rule_status.h"
-#include "storage/storage.h"
 
 namespace tensortap::bindings {
 namespace {
@@ -147,20 +143,6 @@ void bind_report(nb::module_& module) {
       });
 }
 
-nb::list parameter_list(std::span<const ParameterDescriptor> parameters) {
-  nb::list rows;
-  for (const ParameterDescriptor& parameter : parameters) {
-    nb::dict row;
-    row["name"] = text(parameter.name);
-    row["type"] = text(parameter_type_name(parameter.type));
-    row["default"] = text(parameter.default_value);
-    row["required"] = parameter.is_required;
-    row["doc"] = text(parameter.doc);
-    rows.append(row);
-  }
-  return rows;
-}
-
 nb::list rule_list() {
   nb::list rows;
   for (const RuleDescriptor* rule : builtin_rules()) {
@@ -185,61 +167,6 @@ nb::list rule_list() {
     rows.append(row);
   }
   return rows;
-}
-
-nb::list action_list() {
-  nb::list rows;
-  for (const ActionDescriptor* action : builtin_actions()) {
-    nb::dict row;
-    row["name"] = text(action->name);
-    row["summary"] = text(action->summary);
-    row["doc"] = text(action->doc);
-    nb::list parameters = parameter_list(action->parameters);
-    parameters.extend(parameter_list(common_action_parameters()));
-    row["parameters"] = parameters;
-    rows.append(row);
-  }
-  return rows;
-}
-
-nb::list rule_status_list(const std::string& uri) {
-  nb::list rows;
-  for (const RuleStatusFile& rule : read_rule_statuses(*open_storage(uri))) {
-    nb::dict row;
-    row["name"] = rule.name;
-    row["worker"] = rule.worker;
-    row["status"] = rule.status;
-    row["message"] = rule.message;
-    row["finding_count"] = rule.finding_count;
-    row["updated_ns"] = rule.updated_ns;
-    row["checked_steps"] = rule.coverage.checked_steps;
-    row["matched_tensors"] = rule.coverage.matched_tensors;
-    row["first_step"] = rule.has_first_finding ? nb::cast(rule.first_step) : nb::none();
-    row["first_message"] = rule.first_message;
-    row["actions"] = rule.actions;
-    row["last_action"] = rule.last_action;
-    rows.append(row);
-  }
-  return rows;
-}
-
-void bind_actions(nb::module_& module) {
-  module.def("action_descriptors", &action_list,
-             nb::sig("def action_descriptors() -> list[dict[str, typing.Any]]"));
-  module.def(
-      "check_action",
-      [](const std::string& spec) {
-        const CreatedAction created = create_action(spec);
-        return std::pair(std::string(created.descriptor->name), created.shown);
-      },
-      nb::arg("text"),
-      "Its name, and its text without secrets; NotFoundError or InvalidArgumentError.");
-  module.def(
-      "split_actions", [](const std::string& text) { return split_actions(text); }, nb::arg("text"),
-      "\"a,b(key=value,key=value)\" or a JSON list -> one text an action.");
-  module.def("rule_statuses", &rule_status_list, nb::arg("run"),
-             nb::sig("def rule_statuses(run: str) -> list[dict[str, typing.Any]]"),
-             "What rules/*.json of a run say.");
 }
 
 // The engine is asked, so that what it accepts and what Python accepts are one thing.
@@ -307,7 +234,6 @@ void bind_rules(nb::module_& module) {
              nb::sig("def rule_descriptors() -> list[dict[str, typing.Any]]"),
              "name, summary, doc, family, stage, why, causes, next_step, collections, parameters "
              "(name, type, default, required, doc).");
-  bind_actions(module);
   module.def(
       "parse_rule_spec",
       [](const std::string& spec_text) {

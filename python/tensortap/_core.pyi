@@ -505,18 +505,6 @@ def rule_descriptors() -> list[dict[str, Any]]:
     name, summary, doc, family, stage, why, causes, next_step, collections, parameters (name, type, default, required, doc).
     """
 
-def action_descriptors() -> list[dict[str, Any]]: ...
-def check_action(text: str) -> tuple[str, str]:
-    """
-    Its name, and its text without secrets; NotFoundError or InvalidArgumentError.
-    """
-
-def split_actions(text: str) -> list[str]:
-    """ "a,b(key=value,key=value)" or a JSON list -> one text an action."""
-
-def rule_statuses(run: str) -> list[dict[str, Any]]:
-    """What rules/*.json of a run say."""
-
 def parse_rule_spec(text: str) -> tuple[str, dict[str, str]]:
     """ "NAME:key=value,key=value"."""
 
@@ -541,6 +529,30 @@ def check_trial(
     python_rules: Sequence[tuple[str, Callable[[int, int, int], Any]]] = (),
 ) -> tuple[list[Finding], list[RuleReport]]:
     """`python_rules`: name and callable, as Session.add_rule takes them."""
+
+def action_descriptors() -> list[dict[str, Any]]: ...
+def check_action(text: str) -> tuple[str, str]:
+    """
+    Its name, and its text without secrets; NotFoundError or InvalidArgumentError.
+    """
+
+def split_actions(text: str) -> list[str]:
+    """ "a,b(key=value,key=value)" or a JSON list -> one text an action."""
+
+def rule_statuses(run: str) -> list[dict[str, Any]]:
+    """What rules/*.json of a run say."""
+
+class ActionRunner:
+    """Runs the actions of a rule that judges beside a training."""
+
+    def __init__(self, run: str, actions: Sequence[str], has_ended: bool) -> None: ...
+    def run(self, finding: Finding) -> None:
+        """Unless they ran within their cool-down. Does not wait for slow ones."""
+
+    def close(self) -> list[str]:
+        """
+        Waits up to 10 s for those under way; gives the outcomes as JSON texts.
+        """
 
 class Gate:
     """Begins the steps of a session in which nothing is due."""

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/text.h"
 
 namespace tensortap {
 namespace {
@@ -60,6 +61,17 @@ void read(const Json& object, const char* key, Value& value) {
   }
 }
 
+// Those that JSON has no literal for are texts.
+void read_number(const Json& object, const char* key, double& value) {
+  std::string text;
+  read(object, key, text);
+  if (const auto number = parse_double(text)) {
+    value = *number;
+  } else {
+    read(object, key, value);
+  }
+}
+
 Finding read_finding(const Json& object) {
   Finding finding;
   if (!object.is_object()) return finding;
@@ -69,8 +81,8 @@ Finding read_finding(const Json& object) {
   read(object, "step", finding.step);
   read(object, "mode_step", finding.mode_step);
   read(object, "statistic", finding.statistic);
-  read(object, "observed", finding.observed);
-  read(object, "threshold", finding.threshold);
+  read_number(object, "observed", finding.observed);
+  read_number(object, "threshold", finding.threshold);
   read(object, "message", finding.message);
   std::string mode;
   read(object, "mode", mode);
@@ -119,6 +131,19 @@ std::string write_request(Storage& storage, const ControlRequest& request) {
   const std::string id = make_id();
   storage.put(fmt::format("{}{}{}", kRequestPrefix, id, kSuffix), to_json(request));
   return id;
+}
+
+ActionContext context_beside(std::shared_ptr<Storage> storage, bool has_ended) {
+  ActionContext context;
+  context.run = storage->uri();
+  if (has_ended) return context;
+  context.request_stop = [storage](const Finding& finding) {
+    write_request(*storage, {"", ControlRequest::Kind::kStop, finding, {}});
+  };
+  context.raise_detail = [storage](const Finding& finding, const DetailWish& wish) {
+    write_request(*storage, {"", ControlRequest::Kind::kCaptureMore, finding, wish});
+  };
+  return context;
 }
 
 std::vector<std::string> answers(const Storage& storage, const std::string& id) {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -32,6 +33,10 @@ struct ControlRequest {
 
 // Gives the id. Throws Error(kIo).
 std::string write_request(Storage& storage, const ControlRequest& request);
+
+// What actions may do beside a training: it is asked through its control/; of one that has ended
+// there is nothing to ask.
+ActionContext context_beside(std::shared_ptr<Storage> storage, bool has_ended);
 
 // Which workers have obeyed a request.
 std::vector<std::string> answers(const Storage& storage, const std::string& id);

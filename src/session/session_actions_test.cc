@@ -1,6 +1,7 @@
 // Actions of a session, and requests that other processes leave in the run's control/.
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -118,7 +119,7 @@ TEST_F(SessionActionsTest, AFindingOfAnotherProcessStopsInItsName) {
                      .mode_step = 3,
                      .statistic = "mean",
                      .observed = 2.5,
-                     .threshold = 1.0,
+                     .threshold = -std::numeric_limits<double>::infinity(),
                      .severity = Severity::kCritical,
                      .message = "too much"};
   write_request(*open_storage(run_path()), request);

@@ -328,6 +328,32 @@ def test_bind_rule(runs: RunMaker) -> None:
         bind_rule(lambda t: 3, trial)
 
 
+def test_invoke_rule_runs_actions_once(runs: RunMaker) -> None:
+    marks = runs.root / "marks"
+    argv = ["sh", "-c", f"echo $TENSORTAP_FINDING_STEP >> {marks}"]
+    rule = CustomGradientRule(tt.create_trial(runs.make(8, growing)))
+    rule.actions = tt.actions.parse_actions([tt.actions.Command(argv), "stop_training"])
+    invoke_rule(rule)
+    # It fires from step 4 on; nothing runs that could be stopped.
+    assert marks.read_text() == "4\n"
+    assert not (runs.root / "run" / "control").exists()
+
+
+def test_invoke_rule_asks_a_running_training_to_stop(runs: RunMaker) -> None:
+    session = runs.open()
+    runs.steps(session, 6, growing)
+    session.flush()
+    rule = CustomGradientRule(tt.create_trial(session.out_dir))
+    rule.actions = ["stop_training"]
+    with pytest.raises(RuleEvaluationConditionMet):
+        invoke_rule(rule, raise_eval_cond=True)
+    deadline = time.monotonic() + 20
+    while session.obey() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (session.stop_reason.rule, session.stop_reason.step) == ("CustomGradientRule", 4)
+    session.close()
+
+
 def test_actions_of_custom_rules() -> None:
     assert parse_rule((CustomGradientRule, ["stop_training"])).actions == ("stop_training",)
     assert Recorder(None, "stop_training").actions == ["stop_training"]

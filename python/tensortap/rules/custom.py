@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tensortap import _core
 from tensortap.actions import parse_actions
 from tensortap.exceptions import (
     InvalidArgumentError,
@@ -78,6 +79,7 @@ class Rule(ABC):
             "Datapoints": 0,
             "RuleParameters": "",
         }
+        self._runner: _core.ActionRunner | None = None
         self._bind(base_trial)
 
     def _bind(self, base_trial: Trial | None) -> None:
@@ -106,7 +108,10 @@ class Rule(ABC):
             return self.invoke_at_step(step)
 
     def invoke(self, step: int) -> None:
-        """Wait for a global step and judge it.
+        """Wait for a global step and judge it; when it fires, run its actions first.
+
+        Actions run at the first firing and again after their cool-down. What they ask of a training that still
+        runs (stop_training, capture_more) goes through the run's ``control/``.
 
         Raises
         ------
@@ -119,7 +124,23 @@ class Rule(ABC):
         if self.evaluate(step):
             self.report["RuleTriggered"] += 1
             self.report["Violations"] += 1
+            self._act(step)
             raise RuleEvaluationConditionMet(self.rule_name, step)
+
+    def _act(self, step: int) -> None:
+        if not self.actions:
+            return
+        if self._runner is None:
+            trial = self.base_trial
+            self._runner = _core.ActionRunner(trial.path, self.actions, trial.loaded_all_steps)
+        message = f"rule {self.rule_name} fired at step {step}"
+        self._runner.run(_core.Finding(message=message, rule=self.rule_name, step=step))
+
+    def finish_actions(self) -> None:
+        """Wait, at most 10 s, for actions that are under way. `invoke_rule` does it at its end."""
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
 
 
 @dataclass(frozen=True)
@@ -248,6 +269,15 @@ def invoke_rule(
     RuleEvaluationConditionMet
         It fired, with `raise_eval_cond`.
     """
+    try:
+        _invoke_at_steps(rule_obj, start_step, end_step, raise_eval_cond)
+    finally:
+        rule_obj.finish_actions()
+
+
+def _invoke_at_steps(
+    rule_obj: Rule, start_step: int, end_step: int | None, raise_eval_cond: bool
+) -> None:
     for step in _follow_steps(rule_obj.base_trial, start_step, end_step):
         try:
             rule_obj.invoke(step)

@@ -54,25 +54,9 @@ void add_rules(Checker& checker, std::span<const std::string> specs,
   }
 }
 
-// A training that is still running is asked through its control/; of one that has ended there is
-// nothing to ask.
 void connect_actions(Checker& checker, const Trial& trial, std::shared_ptr<Storage> storage,
                      const Options& options) {
-  ActionContext context;
-  context.run = trial.uri();
-  if (!trial.has_ended()) {
-    context.request_stop = [storage](const Finding& finding) {
-      write_request(
-          *storage,
-          {.id = "", .kind = ControlRequest::Kind::kStop, .finding = finding, .wish = {}});
-    };
-    context.raise_detail = [storage](const Finding& finding, const DetailWish& wish) {
-      write_request(
-          *storage,
-          {.id = "", .kind = ControlRequest::Kind::kCaptureMore, .finding = finding, .wish = wish});
-    };
-  }
-  checker.actions.set_context(std::move(context));
+  checker.actions.set_context(context_beside(std::move(storage), trial.has_ended()));
   checker.actions.set_outcome_handler([&](const ActionOutcome& outcome) {
     checker.outcomes.push_back(outcome);
     // Failures are logged by the runner.

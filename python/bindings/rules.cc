@@ -56,6 +56,16 @@ Finding make_finding(std::string message, std::string rule, std::string tensor, 
       std::move(message)};
 }
 
+Finding finding_from_dict(const nb::dict& state) {
+  const auto get = [&](const char* key) { return nb::object(state[key]); };
+  return make_finding(nb::cast<std::string>(get("message")), nb::cast<std::string>(get("rule")),
+                      nb::cast<std::string>(get("tensor")), nb::cast<std::string>(get("worker")),
+                      nb::cast<std::int64_t>(get("step")), nb::cast<int>(get("mode")),
+                      nb::cast<std::int64_t>(get("mode_step")),
+                      nb::cast<std::string>(get("statistic")), nb::cast<double>(get("observed")),
+                      nb::cast<double>(get("threshold")), nb::cast<std::string>(get("severity")));
+}
+
 void bind_finding(nb::module_& module) {
   nb::class_<Finding>(module, "Finding", "What a rule said. `mode` is a number.")
       .def(
@@ -95,14 +105,7 @@ void bind_finding(nb::module_& module) {
       .def(
           "__setstate__",
           [](Finding& self, const nb::dict& state) {
-            const auto get = [&](const char* key) { return nb::object(state[key]); };
-            new (&self) Finding(make_finding(
-                nb::cast<std::string>(get("message")), nb::cast<std::string>(get("rule")),
-                nb::cast<std::string>(get("tensor")), nb::cast<std::string>(get("worker")),
-                nb::cast<std::int64_t>(get("step")), nb::cast<int>(get("mode")),
-                nb::cast<std::int64_t>(get("mode_step")), nb::cast<std::string>(get("statistic")),
-                nb::cast<double>(get("observed")), nb::cast<double>(get("threshold")),
-                nb::cast<std::string>(get("severity"))));
+            new (&self) Finding(finding_from_dict(state));
           },
           nb::sig("def __setstate__(self, state: dict[str, typing.Any], /) -> None"))
       .def(nb::self == nb::self, nb::sig("def __eq__(self, arg: object, /) -> bool"))

@@ -1,5 +1,6 @@
 #include "rules/plugin.h"
 
+#include <bit>
 #include <filesystem>
 
 #include <dlfcn.h>
@@ -29,7 +30,7 @@ RulePlugin::RulePlugin(const std::string& path) {
       });
   if (handle_ == nullptr) refuse(fmt::format("the plugin does not load ({})", dlerror()), path);
   using TableFunction = const RulePluginTable* (*)();
-  const auto table_of = reinterpret_cast<TableFunction>(dlsym(handle_.get(), kRulePluginSymbol));
+  const auto table_of = std::bit_cast<TableFunction>(dlsym(handle_.get(), kRulePluginSymbol));
   if (table_of == nullptr) {
     refuse("the shared object exports no rules (TENSORTAP_RULE_PLUGIN is missing)", path);
   }

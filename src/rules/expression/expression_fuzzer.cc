@@ -2,7 +2,7 @@
 // an Error.
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
+#include <string>
 
 #include "base/error.h"
 #include "rules/expression/evaluator.h"
@@ -10,7 +10,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tensortap;
   try {
-    const auto expression = expression::parse({reinterpret_cast<const char*>(data), size});
+    const auto expression = expression::parse(std::string(data, data + size));
     expression::Evaluator evaluator(expression);
     StatisticsRow row;
     row.statistics.count = 1;

@@ -14,20 +14,21 @@ namespace {
 
 constexpr std::string_view kName = "UpdateToWeightRatioPerLayer";
 constexpr std::string_view kCollection = "update_ratios";
+constexpr std::string_view kPrefix = "update_ratio/";
 
 constexpr std::string_view kDoc =
     R"(Takes r = log10 of the size of a step's update over the size of the weight, for each weight (scalars
 `update_ratio/…` of the collection `update_ratios`; ask the hook for it). After `warmup_steps` points it warns
 when, at `persist` points in a row, r lies outside [`low`, `high`], or more than `max_distance` decades from the median
 of all layers of the step. Three layers at least are needed for that. Only names that `tensor_regex`
-matches are judged, by default weights and no biases; what is normalised away by a following layer may well
-differ. An update of exactly zero, as with a learning rate of 0, is no point.
+matches are judged, by default weights and no biases, and of these no vectors (scales of
+normalisations) where the weights themselves are recorded. An update of exactly zero, as with a learning rate of 0, is no point.
 
 Source: Karpathy's makemore, part 3: r should sit near -3. That page divides standard deviations; the hook
 divides l2 norms, which is the same for weights around zero.)";
 
 constexpr std::array<ParameterDescriptor, 6> kParameters = {{
-    {"tensor_regex", ParameterType::kString, "weight$",
+    {"tensor_regex", ParameterType::kString, "^update_ratio/.*weight$",
      "Pattern of names among the update ratios."},
     {"low", ParameterType::kFloat, "-5", "Least log10 of update over weight."},
     {"high", ParameterType::kFloat, "-1", "Greatest log10 of update over weight."},
@@ -63,6 +64,7 @@ class UpdateToWeightRatioPerLayer : public TensorRule {
                std::vector<Finding>*) override {
     if (!names_.selects(worker, row.tensor) || !(row.statistics.mean > 0.0)) return;
     if (!std::isfinite(row.statistics.mean) || skipped_.is_skipped(worker)) return;
+    if (is_vector(worker, row.tensor)) return;
     layers_.push_back({&worker, &row, std::log10(row.statistics.mean)});
   }
 
@@ -79,6 +81,11 @@ class UpdateToWeightRatioPerLayer : public TensorRule {
   }
 
  private:
+  struct Weight {
+    std::size_t names_seen = 0;  // of the dictionary, in search of the weight
+    std::optional<TensorId> tensor;
+    bool is_vector = false;
+  };
   struct Layer {
     const WorkerStep* worker;
     const StatisticsRow* row;
@@ -89,6 +96,22 @@ class UpdateToWeightRatioPerLayer : public TensorRule {
     Persistence outside;
     Persistence apart;
   };
+
+  // Whether the ratio's weight is recorded at this step, or was before, with less than two axes.
+  bool is_vector(const WorkerStep& worker, TensorId ratio) {
+    Weight& weight = weights_.at(worker, ratio);
+    const std::vector<TensorInfo>& infos = worker.dictionary->tensors;
+    const std::string_view name = std::string_view(infos[ratio].name).substr(kPrefix.size());
+    for (; !weight.tensor && weight.names_seen < infos.size(); ++weight.names_seen) {
+      if (infos[weight.names_seen].name != name) continue;
+      weight.tensor = static_cast<TensorId>(weight.names_seen);
+      for (const StatisticsRow& row : worker.record->rows) {
+        if (row.tensor == *weight.tensor)
+          weight.is_vector = layout_of(worker, row).shape.size() < 2;
+      }
+    }
+    return weight.is_vector;
+  }
 
   std::optional<double> median_of_layers() {
     if (sorted_.size() < 3) return std::nullopt;
@@ -131,6 +154,7 @@ class UpdateToWeightRatioPerLayer : public TensorRule {
   const std::int64_t warmup_steps_;
   TensorSelector names_;
   SkippedSteps skipped_;
+  PerTensor<Weight> weights_;
   std::vector<Layer> layers_;
   std::vector<double> sorted_;
   PerSeries<State> states_;

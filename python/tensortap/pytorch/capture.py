@@ -28,7 +28,7 @@ from tensortap.pytorch.recording import Recording
 from tensortap.pytorch.roots import RootTable, take_off_when_dead
 from tensortap.pytorch.scaling import ScalingWatch
 from tensortap.pytorch.scripting import ScriptingWatch
-from tensortap.pytorch.tensors import iterate_tensors, returned_losses
+from tensortap.pytorch.tensors import returned_losses, tensors_in
 from tensortap.pytorch.wrappers import entry_point
 
 
@@ -113,7 +113,7 @@ class StepCapture(BaseHook):
         if entry is not None:
             inputs = (args, kwargs) if kwargs else args
             self._recording.record_shared(
-                (entry.take_input_id(session), tensor) for tensor in iterate_tensors(inputs)
+                (entry.take_input_id(session), tensor) for tensor in tensors_in(inputs)
             )
 
     @fenced
@@ -125,7 +125,7 @@ class StepCapture(BaseHook):
         if entry is None:
             return
         self._recording.record_shared(
-            (entry.take_output_id(session), tensor) for tensor in iterate_tensors(output)
+            (entry.take_output_id(session), tensor) for tensor in tensors_in(output)
         )
         if entry.is_root:
             for key, loss in returned_losses(output):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import torch
@@ -210,6 +210,15 @@ class RecordedTensors:
         reference, version, tensor_id = known
         is_same = reference() is tensor
         return tensor_id if is_same and version == tensor._version else None
+
+
+def tensors_in(value: Any) -> Iterable[torch.Tensor]:
+    """What `iterate_tensors` gives, quicker for what nearly all modules take and return."""
+    if isinstance(value, torch.Tensor):
+        return (value,)
+    if type(value) is tuple and len(value) == 1 and isinstance(value[0], torch.Tensor):
+        return value
+    return iterate_tensors(value)
 
 
 def iterate_tensors(value: Any) -> Iterator[torch.Tensor]:

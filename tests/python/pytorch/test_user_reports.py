@@ -100,7 +100,7 @@ COVERED_BY = {
         "test_lifecycle.py::test_no_configuration_changes_the_training",
     ],
     "B15 memory grows": [
-        "test_lifecycle.py::test_resident_memory_stays_where_it_is",
+        "test_memory.py::test_ten_thousand_steps_leave_memory_as_it_is",
         "test_lifecycle.py::test_an_output_is_let_go_with_its_graph",
     ],
     "B16 steps get slower": ["test_lifecycle.py::test_steps_do_not_get_slower"],

@@ -12,7 +12,6 @@ from torch.optim.optimizer import (
 )
 from torch.utils.hooks import RemovableHandle
 
-from tensortap._fence import fenced
 from tensortap._hook import BaseHook
 from tensortap._launchers import launched_rank
 from tensortap.pytorch.border import StepBorder
@@ -21,6 +20,7 @@ from tensortap.pytorch.clipping import ClippingWatch
 from tensortap.pytorch.clock import StepClock
 from tensortap.pytorch.closures import OptimizerCallback, StepArguments, follow_closure
 from tensortap.pytorch.extras import asked_extras
+from tensortap.pytorch.graphs import called_by_torch
 from tensortap.pytorch.modules import ModuleTable
 from tensortap.pytorch.optimizers import OptimizerTable
 from tensortap.pytorch.parameters import Named, ParameterEntry, ParameterTable, gradients_of
@@ -87,7 +87,7 @@ class StepCapture(BaseHook):
 
     # ---------------------------------------------------------------- modules
 
-    @fenced
+    @called_by_torch
     def _on_root_forward(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         if not is_real_call():
             return
@@ -100,7 +100,7 @@ class StepCapture(BaseHook):
             self._modules.note_call(module)
             self._record_inputs(module, args, kwargs)
 
-    @fenced
+    @called_by_torch
     def _on_inputs(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         if is_real_call():
             self._record_inputs(module, args, kwargs)
@@ -116,7 +116,7 @@ class StepCapture(BaseHook):
                 (entry.take_input_id(session), tensor) for tensor in tensors_in(inputs)
             )
 
-    @fenced
+    @called_by_torch
     def _on_outputs(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         session = self._engine
         if not is_real_call() or not session.in_step or not self._is_due:
@@ -135,14 +135,14 @@ class StepCapture(BaseHook):
 
     # ---------------------------------------------------------------- gradients and optimizers
 
-    @fenced
+    @called_by_torch
     def _on_accumulated(self, parameter: torch.Tensor, gradient_id: int) -> None:
         gradient = parameter.grad
         # Scaled gradients are looked at when the scaler has had its say.
         if gradient is not None and self._engine.in_step and not self._scaling.is_in_use:
             self._recording.record([(gradient_id, gradient)])
 
-    @fenced
+    @called_by_torch
     def _before_optimizer(
         self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any
     ) -> StepArguments | None:
@@ -159,7 +159,7 @@ class StepCapture(BaseHook):
             self._before_update(optimizer)
         return with_closure
 
-    @fenced
+    @called_by_torch
     def _before_update(self, optimizer: torch.optim.Optimizer) -> None:
         if not self._is_due:
             return
@@ -179,7 +179,7 @@ class StepCapture(BaseHook):
         self._optimizers.record_learning_rates(optimizer)
         self._optimizers.remember_weights(entries)
 
-    @fenced
+    @called_by_torch
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if not self._optimizers.is_ours(optimizer):
             return
@@ -193,7 +193,7 @@ class StepCapture(BaseHook):
             self._finish_step()
             self._raise_if_stopped()
 
-    @fenced
+    @called_by_torch
     def _before_clipping(self, parameters: list[torch.Tensor]) -> None:
         only = {id(parameter) for parameter in parameters}
         entries = [entry for entry in self._parameters.entries if id(entry.parameter) in only]
@@ -207,18 +207,18 @@ class StepCapture(BaseHook):
                 if entry.parameter.grad is not None
             )
 
-    @fenced
+    @called_by_torch
     def _on_norm(self, norm: torch.Tensor) -> None:
         # Recorded with the optimizer's step: a scaler may leave that out because the norm is infinite.
         if self._clipping_ours:
             self._norm = norm.detach()
 
-    @fenced
+    @called_by_torch
     def _on_scale(self, scaler: torch.amp.GradScaler) -> None:
         if self._is_due and self._engine.in_step:
             self._recording.record_number("loss_scale", float(scaler.get_scale()))
 
-    @fenced
+    @called_by_torch
     def _on_scaler_step(
         self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer
     ) -> None:

@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from tensortap import _core
 from tensortap.pytorch.device_slabs import Copies, Part, Slab, host_copy
 from tensortap.pytorch.device_statistics import load
+from tensortap.pytorch.graphs import is_capturing
 from tensortap.pytorch.tensors import DTYPE_CODES, DeviceItem, Item, to_strided
 
 logger = logging.getLogger("tensortap")
@@ -124,8 +125,8 @@ class DeviceCollector:
 
     def _add_all(self, items: Sequence[DeviceItem]) -> None:
         """Read tensors in the order of the current stream."""
-        if any(is_capturing(item.tensor) for item in items):
-            self._warn_of_capture(item.tensor_id for item in items)
+        if is_capturing() and any(item.tensor.is_cuda for item in items):
+            self.warn_of_graph(item.tensor_id for item in items)
             return
         with self._lock:
             added: list[int] = []
@@ -199,7 +200,7 @@ class DeviceCollector:
         """Hand on the steps that are ready, and wait for others until at most ``may_wait`` are left."""
         while self._waiting:
             first = self._waiting[0]
-            if first.is_on_cuda and _is_capturing_now():
+            if first.is_on_cuda and is_capturing():
                 return
             if len(self._waiting) <= may_wait and not first.is_ready():
                 return
@@ -218,8 +219,8 @@ class DeviceCollector:
             if not tensors:
                 return None
             is_on_cuda = any(device.type == "cuda" for device, _ in streams.values())
-            if is_on_cuda and _is_capturing_now():
-                self._warn_of_capture(tensors)
+            if is_on_cuda and is_capturing():
+                self.warn_of_graph(tensors)
                 return None
             try:
                 for slab in slabs.values():
@@ -236,9 +237,10 @@ class DeviceCollector:
     def _warn_of_fault(self, error: Exception, lost: Iterable[int]) -> None:
         self._warn("fault", f"tensors on a device were not recorded: {error}", lost)
 
-    def _warn_of_capture(self, lost: Iterable[int]) -> None:
-        what = "tensors on its device are not recorded meanwhile, nor when it is replayed"
-        self._warn("capture", f"a CUDA graph is being captured: {what}", lost)
+    def warn_of_graph(self, lost: Iterable[int] = ()) -> None:
+        """Say, once, why nothing is recorded now."""
+        what = "nothing on its device is recorded meanwhile, nor when it is replayed"
+        self._warn("graph", f"a CUDA graph is being captured: {what}", lost)
 
     def _warn(self, key: str, message: str, lost: Iterable[int]) -> None:
         self._lost.update(lost)
@@ -247,23 +249,13 @@ class DeviceCollector:
             logger.warning("%s", message)
 
 
-def is_capturing(tensor: torch.Tensor) -> bool:
-    """Whether the current stream of a tensor's device records a CUDA graph, into which nothing of ours may get."""
-    return tensor.is_cuda and _is_capturing_now()
-
-
-def _is_capturing_now() -> bool:
-    return bool(torch.cuda.is_current_stream_capturing())
-
-
 @contextlib.contextmanager
 def _aside(device: torch.device) -> Iterator[None]:
     """Operations of our own: unseen by autograd, autocast and the user's dispatch modes."""
-    with (
-        torch.inference_mode(),
-        torch.autocast(device.type, enabled=False),
-        _disable_current_modes(),
-    ):
+    autocast: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if device.type in ("cpu", "cuda", "xpu"):  # older versions know it of no others
+        autocast = torch.autocast(device.type, enabled=False)
+    with torch.inference_mode(), autocast, _disable_current_modes():
         yield
 
 

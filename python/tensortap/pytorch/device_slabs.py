@@ -16,7 +16,7 @@ from tensortap.pytorch.device_statistics import (
     work_format,
 )
 
-# Elements of a slab. Bounds the memory that computing takes: up to 40 bytes an element.
+# Elements of a slab. Bounds the memory that computing takes: up to 50 bytes an element.
 SLAB_ELEMENTS = 1 << 21
 
 

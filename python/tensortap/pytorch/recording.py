@@ -43,6 +43,10 @@ class Recording:
         """Wait for the results that are still on their way."""
         self._device.settle()
 
+    def note_graph(self) -> None:
+        """Say, once, that nothing is recorded while a CUDA graph is captured."""
+        self._device.warn_of_graph()
+
     def forget_ids(self) -> None:
         """Decide anew what is wanted: collections changed."""
         self._ids.clear()

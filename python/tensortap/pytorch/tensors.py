@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tensortap import _core
+from tensortap.pytorch.graphs import is_capturing
 
 #: (tensor id, address, dtype code, shape, strides in elements): what ``Session.record_batch`` takes.
 HostItem: TypeAlias = tuple[int, int, int, tuple[int, ...], tuple[int, ...]]
@@ -101,6 +102,8 @@ def make_host_item(
     tensor_id: int, tensor: torch.Tensor, keep_alive: list[torch.Tensor]
 ) -> HostItem | None:
     """Describe a tensor as `make_item` does, but copied to the host when it is elsewhere."""
+    if tensor.is_cuda and is_capturing():  # a graph is no place for copies to the host
+        return None
     try:
         if type(tensor) not in _PLAIN_TYPES:
             tensor = _own_tensor(tensor)

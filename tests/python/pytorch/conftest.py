@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from tensortap._hook import _open_hooks
+
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
@@ -15,3 +17,11 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def closed_hooks() -> Iterator[None]:
+    """What a test leaves open is closed with it: the garbage collector would do that in the midst of another test."""
+    yield
+    for hook in list(_open_hooks):
+        hook.close()

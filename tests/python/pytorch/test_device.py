@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tensortap as tt
 import tensortap.pytorch as smd
 from tensortap import _core
-from tensortap.pytorch import device, device_slabs, tensors
+from tensortap.pytorch import device, device_slabs, graphs, tensors
 from tensortap.pytorch.device import DeviceCollector
 from tensortap.pytorch.device_statistics import Block, Thresholds, work_format
 
@@ -421,18 +421,43 @@ def test_a_failing_device_does_not_hold_a_step_back(
 
 
 def test_steps_aside_while_a_graph_is_captured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = nn.Linear(4, 2)
+    with tt.watch(model, out_dir=tmp_path / "run", collections=["all"], strict=True) as hook:
+        fit(model, 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(graphs, "is_capturing", lambda: True)
+            fit(model, 2)
+        fit(model, 2)
+        assert hook.is_active
+    trial = tt.create_trial(hook.out_dir)
+    # What was called while capturing was no step.
+    assert trial.tensor("Linear_output_0").steps() == [0, 1, 2, 3]
+    assert trial.tensor("gradient/Linear_weight").steps() == [0, 1, 2, 3]
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "CUDA graph is being captured" in caplog.text
+
+
+def test_a_tensor_of_a_device_is_left_out_while_a_graph_is_captured(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    class OnCuda(torch.Tensor):
+        is_cuda = True
+
+    monkeypatch.setattr(tensors, "_PLAIN_TYPES", {torch.Tensor, OnCuda})
     pair.begin()
+    item = tensors.DeviceItem(pair.lost_id, torch.ones(4).as_subclass(OnCuda))
     with monkeypatch.context() as patch:
-        patch.setattr(device, "is_capturing", lambda tensor: True)
-        pair.record(x=torch.ones(4))
-        pair.record(x=torch.ones(4))
+        patch.setattr(device, "is_capturing", lambda: True)
+        patch.setattr(tensors, "is_capturing", lambda: True)
+        pair.collector.record_batch([item])
+        assert tensors.make_host_item(0, item.tensor, []) is None
     pair.record(y=torch.ones(4))
     pair.end()
     assert pair.close().tensor_names() == ["y"]
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert "CUDA graph is being captured" in caplog.text
+    assert pair.lost == {pair.lost_id}
+    assert len(caplog.records) == 1
 
 
 @pytest.mark.parametrize("make", [torch.empty, torch.ones])

@@ -122,8 +122,8 @@ def transformer(seconds: float) -> dict[str, float]:
 
 
 def outputs(seconds: float) -> dict[str, float]:
-    """The same plus the outputs of all modules."""
-    plain, extra = compare(models.transformer(), seconds, include_regex=r"_output_\d+$")
+    """The same plus the inputs and outputs of all modules."""
+    plain, extra = compare(models.transformer(), seconds, save_all=True)
     return {"outputs_ratio": 1 + extra / plain}
 
 

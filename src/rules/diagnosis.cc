@@ -15,6 +15,8 @@ namespace {
 // Saved steps between two first signs of one incident, at most.
 constexpr std::ptrdiff_t kIncidentSteps = 10;
 
+constexpr std::size_t kCauses = 3;  // of each symptom, the likeliest
+
 const RuleDescriptor* descriptor_of(std::string_view rule) {
   // A second rule of a kind is called NAME_2.
   const std::string_view kind = rule.substr(0, rule.find('_'));
@@ -67,7 +69,8 @@ void settle(Diagnosis& diagnosis) {
     diagnosis.last_step = std::max(diagnosis.last_step, symptom.last_step);
     const RuleDescriptor* descriptor = descriptor_of(symptom.rule);
     if (descriptor == nullptr) continue;
-    for (const std::string_view cause : descriptor->advice.causes) {
+    for (const std::string_view cause :
+         descriptor->advice.causes.first(std::min(kCauses, descriptor->advice.causes.size()))) {
       const bool is_known = std::find(diagnosis.causes.begin(), diagnosis.causes.end(), cause) !=
                             diagnosis.causes.end();
       if (!is_known) diagnosis.causes.emplace_back(cause);

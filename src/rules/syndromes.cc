@@ -37,9 +37,12 @@ constexpr std::array<Names, 7> kDataSigns = {
 constexpr std::array<Names, 4> kDataConsequences = {"LossSpike", "LossNotDecreasing", "Overfit",
                                                     "GradNormSpike"};
 
-constexpr std::array<Names, 4> kOverfitSigns = {"Overfit", "Overtraining", "TreeDepth",
+constexpr std::array<Names, 3> kOverfitSigns = {"Overfit", "TreeDepth",
                                                 "FeatureImportanceOverweight"};
-constexpr std::array<Names, 1> kOverfitConsequences = {"LossNotDecreasing"};
+constexpr std::array<Names, 2> kOverfitConsequences = {"Overtraining", "LossNotDecreasing"};
+
+constexpr std::array<Names, 3> kPlateauSigns = {"Overtraining", "LossNotDecreasing",
+                                                "UnchangedTensor"};
 
 constexpr std::array<Names, 6> kPolicySigns = {"PolicyEntropyCollapse", "PolicyKLBlowUp",
                                                "ZeroAdvantageGroups",   "RolloutTrainerMismatch",
@@ -51,7 +54,7 @@ constexpr std::array<Names, 6> kHungryGpuSigns = {"CPUBottleneck", "IOBottleneck
                                                   "BatchSize",     "LoadBalancing"};
 constexpr std::array<Names, 2> kHungryGpuConsequences = {"StepOutlier", "ThroughputRegression"};
 
-constexpr std::array<Syndrome, 9> kSyndromes = {{
+constexpr std::array<Syndrome, 10> kSyndromes = {{
     {"Numbers left the range of the low-precision format",
      "Values became too large or too small for float16 (or float8): overflow made them infinite, "
      "or "
@@ -100,6 +103,13 @@ constexpr std::array<Syndrome, 9> kSyndromes = {{
      "Give the data loader more workers, move augmentation off the critical path, cache the data, "
      "or enlarge the batch.",
      kHungryGpuSigns, kHungryGpuConsequences},
+    {"The loss no longer improves",
+     "Many steps have brought no better loss: the model has converged, or the learning rate no "
+     "longer fits.",
+     "If the loss is as low as it should be, stop. Otherwise look at the learning rate and at the "
+     "gradients of these steps.",
+     kPlateauSigns,
+     {}},
 }};
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""Collections that are recorded only when somebody asks for them: they cost as much as the weights, or more."""
+"""Collections that are recorded only when somebody names them: they cost as much as the weights, or more."""
 
 from __future__ import annotations
 
@@ -20,11 +20,8 @@ def asked_extras(hook: BaseHook) -> set[str]:
     patterns = [
         pattern for name in ("default", *own) for pattern in hook.get_collection(name).include_regex
     ]
-    extras = {
+    return {
         name
         for name, word in _EXTRAS.items()
         if name in included or any(word in pattern for pattern in patterns)
     }
-    if "all" in included:
-        extras.add("optimizer_variables")
-    return extras

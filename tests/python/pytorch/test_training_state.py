@@ -81,17 +81,23 @@ def test_optimizer_state_is_what_the_step_left(tmp_path: Path) -> None:
         np.testing.assert_array_equal(tensor.value(step), value)
 
 
-def test_optimizer_state_comes_with_save_all_and_not_by_default(tmp_path: Path) -> None:
-    for name, arguments in {"all": {"save_all": True}, "default": {}}.items():
+def test_optimizer_state_comes_when_it_is_asked_for(tmp_path: Path) -> None:
+    settings = {
+        "asked": {"include_collections": ["optimizer_variables"]},
+        "all": {"save_all": True},
+        "default": {},
+    }
+    for name, arguments in settings.items():
         model = mlp(4, 3, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         with open_hook(tmp_path / name, **arguments) as hook:
             hook.register_module(model)
             model(batch()).sum().backward()
             optimizer.step()
-    assert "optimizer/Sequential_2.bias/momentum_buffer" in read(tmp_path / "all").tensor_names()
+    assert "optimizer/Sequential_2.bias/momentum_buffer" in read(tmp_path / "asked").tensor_names()
     everything = read(tmp_path / "all").tensor_names()
-    assert not [name for name in everything if name.startswith(("update_ratio", "gradient_before"))]
+    extras = ("optimizer/", "update_ratio", "gradient_before")
+    assert not [name for name in everything if name.startswith(extras)]
     assert read(tmp_path / "default").tensor_names() == ["learning_rate/SGD/0"]
 
 

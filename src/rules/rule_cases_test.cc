@@ -106,6 +106,7 @@ Case read_case(const std::string& rule, const Json& json) {
                          given.value("mode_step", step));
     row.info.wall_time_ns = given.value("wall_time_ns", std::int64_t{0});
     row.info.duration_ns = given.value("duration_ns", std::int64_t{0});
+    row.info.session = given.value("session", std::uint32_t{0});
     const Json own = given.value("collections", Json::object());
     for (const auto& [name, values] : given.at("tensors").items()) {
       row.tensors.push_back(tensor_from(name, values, json));

@@ -18,22 +18,25 @@ constexpr std::string_view kCollection = "optimizer_variables";
 
 constexpr std::string_view kDoc =
     R"(Compares each parameter's gradient g with the second moment v by which Adam divided it
-(`optimizer/…/exp_avg_sq`, bias-corrected with `beta2`): RMS = sqrt(mean(g^2 / max(v, eps^2))) is about
-1 while v keeps up. Fires when
+(`optimizer/…/exp_avg_sq`, bias-corrected with `beta2`): RMS = sqrt(mean(g^2 / max(v, eps^2))) is
+about 1 while v keeps up. Fires when
 
-- RMS, known from raw values, exceeds `warn_first` for the first and last parameters and those that `first_regex`
-  matches (embeddings, heads), or `warn` otherwise (warning); `critical`, or the limit for a warning at 3 points in a row (critical);
+- RMS, known from raw values, exceeds `warn_first` for the first and last parameters and those
+  that `first_regex` matches (embeddings, heads), or `warn` otherwise (warning); `critical`, or
+  the limit for a warning at 3 points in a row (critical);
 - mean(g^2) / mean(v) lies outside [0.1, 10] at 20 points in a row: v is stale;
-- more than half of the elements have sqrt(v) below `eps` at 20 points in a row: Adam has become scaled momentum;
+- more than half of the elements have sqrt(v) below `eps` at 20 points in a row: Adam has become
+  scaled momentum;
 - v is 0 throughout although g is not, after the first update (critical).
 
-Without raw values of both, mean(g^2) / mean(v) stands for the mean of the ratios, and the share below eps is
-known only when it is all or nothing. The number of the update, for the correction, is the step's in its mode. Needs the
-collections `optimizer_variables` and `gradients`. Training steps only.
+Without raw values of both, mean(g^2) / mean(v) stands for the mean of the ratios, and the share
+below eps is known only when it is all or nothing. The number of the update, for the correction,
+is the step's in its mode. Needs the collections `optimizer_variables` and `gradients`. Training
+steps only.
 
-Source: StableAdamW (arXiv 2304.13013): loss spikes follow 1 to 8 iterations after, in the patch embedding first; 2304.09871,
-2506.04805. The limit 2.3 is recalled; the others are
-ours, and so is that it takes raw values: a healthy character GPT has 2.4 by means.)";
+Source: StableAdamW (arXiv 2304.13013): loss spikes follow 1 to 8 iterations after, in the patch
+embedding first; 2304.09871, 2506.04805. The limit 2.3 is recalled; the others are ours, and so is
+that it takes raw values: a healthy character GPT has 2.4 by means.)";
 
 constexpr std::array<ParameterDescriptor, 6> kParameters = {{
     {"beta2", ParameterType::kFloat, "0.999", "Adam's beta2.", 0.0, 1.0},

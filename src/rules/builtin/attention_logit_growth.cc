@@ -18,18 +18,21 @@ constexpr std::string_view kCollection = "attention_logits";
 
 constexpr std::string_view kDoc =
     R"(Watches S, the largest attention logit of a layer (after the division by the root of the
-head's width, before mask and softmax). S above `warn` warns, above `critical` is critical; each is told
-once until S is below again. A trend warns as well: when S is above `trend_from` and log S over the
-last 20 points lies on a rising line (R squared above 0.8) that crosses `critical` within `horizon`
-steps.
+head's width, before mask and softmax). S above `warn` warns, above `critical` is critical; each
+is told once until S is below again. A trend warns as well: when S is above `trend_from` and log S
+over the last 20 points lies on a rising line (R squared above 0.8) that crosses `critical` within
+`horizon` steps.
 
-Logits must be recorded, since fused attention does not hold them: save them, or those of a sample of 64 query
-rows, in the collection `attention_logits`; or save the maximum as a scalar that `tensor_regex` matches. With
-`query_regex` and `key_regex` the rule computes an upper bound instead, from raw values of the outputs of the two projections:
-largest |q| times largest |k| over the root of `head_width`, heads being slices of the last axis. A bound only warns, and has no trend.
+Logits must be recorded, since fused attention does not hold them: save them, or those of a sample
+of 64 query rows, in the collection `attention_logits`; or save the maximum as a scalar that
+`tensor_regex` matches. With `query_regex` and `key_regex` the rule computes an upper bound
+instead, from raw values of the outputs of the two projections: largest |q| times largest |k| over
+the root of `head_width`, heads being slices of the last axis. A bound only warns, and has no
+trend.
 
-Source: arXiv 2309.14322 and 2410.16682; Kimi K2 rescales weights above 100 (2507.20534). The limit of 1000 is
-recalled; `trend_from` is ours, since every attention starts with small logits that grow.)";
+Source: arXiv 2309.14322 and 2410.16682; Kimi K2 rescales weights above 100 (2507.20534). The
+limit of 1000 is recalled; `trend_from` is ours, since every attention starts with small logits
+that grow.)";
 
 constexpr std::array<ParameterDescriptor, 8> kParameters = {{
     {"tensor_regex", ParameterType::kString,

@@ -17,21 +17,24 @@ constexpr std::string_view kName = "DeadExperts";
 constexpr std::string_view kCollection = "expert_load";
 
 constexpr std::string_view kDoc =
-    R"(Judges how a router spreads tokens over the experts of a layer. The script saves, per layer, the number
-(or share) of tokens that each expert got: a 1-D tensor in the collection `expert_load`, or of a name
-that `tensor_regex` matches, with its raw value (`save_tensor` keeps it). Loads are added up over the last
-`window` steps and over all workers; u = load * experts / total is 1 for an expert with its fair share. An
-expert with u below `dead_load` is dead. After the first `grace` steps it fires when
+    R"(Judges how a router spreads tokens over the experts of a layer. The script saves, per
+layer, the number (or share) of tokens that each expert got: a 1-D tensor in the collection
+`expert_load`, or of a name that `tensor_regex` matches, with its raw value (`save_tensor` keeps
+it). Loads are added up over the last `window` steps and over all workers; u = load * experts /
+total is 1 for an expert with its fair share. An expert with u below `dead_load` is dead. After
+the first `grace` steps it fires when
 
-- any expert is dead for `dead_steps` steps (warning), or more than a quarter of them are (critical);
-- the coefficient of variation of the loads exceeds 1, one expert has more than 5 times its
-  share, or the entropy of the loads falls below half of its maximum (warning);
-- more than `max_dropped` of the tokens are dropped: a scalar that `dropped_regex` matches (warning).
+- any expert is dead for `dead_steps` steps (warning), or more than a quarter of them are
+  (critical);
+- the coefficient of variation of the loads exceeds 1, one expert has more than 5 times its share,
+  or the entropy of the loads falls below half of its maximum (warning);
+- more than `max_dropped` of the tokens are dropped: a scalar that `dropped_regex` matches
+  (warning).
 
 Micro-batches alone are too small to judge, hence the window.
 
-Source: router collapse: torchtitan #1246, NeMo Automodel PR #1232 (0 = dead), prime-rl PR #2953, arXiv
-2408.15664 and 2505.22323. The limits are ours.)";
+Source: router collapse: torchtitan #1246, NeMo Automodel PR #1232 (0 = dead), prime-rl PR #2953,
+arXiv 2408.15664 and 2505.22323. The limits are ours.)";
 
 constexpr std::array<ParameterDescriptor, 7> kParameters = {{
     {"tensor_regex", ParameterType::kString, "(expert_(load|counts?)|tokens_per_expert)",

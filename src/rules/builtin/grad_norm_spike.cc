@@ -21,22 +21,23 @@ constexpr std::string_view kDoc =
 `window` points before, and it is at least `ratio` times their median. Judged are
 
 - the norm of all gradients before clipping: scalars that `norm_regex` matches (what
-  `clip_grad_norm_` returned, and what TRL, verl and Lightning log). Where a worker has none, the norm
-  of the recorded gradients together;
-- with `per_tensor`, the norm of each gradient that makes at least `tensor_share` of that whole. At most
-  the five with the highest z are reported. It is critical when the largest element exceeds 50
-  times what it was on average, as SPAM defines a spike.
+  `clip_grad_norm_` returned, and what TRL, verl and Lightning log). Where a worker has none, the
+  norm of the recorded gradients together;
+- with `per_tensor`, the norm of each gradient that makes at least `tensor_share` of that whole.
+  At most the five with the highest z are reported. It is critical when the largest element
+  exceeds 50 times what it was on average, as SPAM defines a spike.
 
-With `max_norm` (leave it unset where constant clipping is meant), it also warns when more than `clip_share` of the last 300 norms, after
-`warmup_steps`, lay above it: the clipping then sets the step length, not the learning rate.
+With `max_norm` (leave it unset where constant clipping is meant), it also warns when more than
+`clip_share` of the last 300 norms, after `warmup_steps`, lay above it: the clipping then sets the
+step length, not the learning rate.
 
-
-A norm that is zero or not finite is no point here: NoGradientFlow and NonFiniteOrigin tell of it.
-Training steps only; several workers are judged one by one.
+A norm that is zero or not finite is no point here: NoGradientFlow and NonFiniteOrigin tell of
+it. Training steps only; several workers are judged one by one.
 
 Source: OLMo 2 (arXiv 2501.00656), norm spikes come before loss spikes; SPAM (2501.06842) for the
-ratio of an element; the share of clipped steps from a public alert script for Weights & Biases, healthy runs
-stay at 0.5 % or less. `tensor_share` is ours: tensors with next to no gradient are noise.)";
+ratio of an element; the share of clipped steps from a public alert script for Weights & Biases,
+healthy runs stay at 0.5 % or less. `tensor_share` is ours: tensors with next to no gradient are
+noise.)";
 
 constexpr std::array<ParameterDescriptor, 11> kParameters = {{
     {"norm_regex", ParameterType::kString,

@@ -20,11 +20,12 @@ constexpr std::string_view kDoc =
 - has fallen to `min_scale` or below (critical); a scale that never was above it, as with a scaler
   that is switched off, is let be;
 - was reduced `max_reductions` times or more within the last `reduction_window` steps (warning);
-- or when more than `skipped_share` of the last 200 steps were skipped, from step 200 on (warning).
+- or when more than `skipped_share` of the last 200 steps were skipped, from step 200 on
+  (warning).
 
 Looks at the scalars `loss_scale` and `skipped_step` of the collection `loss_scaling` and at what
-`scale_regex` matches. Training steps only; several workers are judged one by one. Each of the three is told
-once until it is over.
+`scale_regex` matches. Training steps only; several workers are judged one by one. Each of the
+three is told once until it is over.
 
 Source: PyTorch's GradScaler starts at 65536, halves at an overflow and doubles after 2000 clean
 steps; reports of scales that halve to the minimum: DeepSpeed #931, transformers #4692,

@@ -16,24 +16,24 @@ constexpr std::string_view kName = "LossSpike";
 constexpr std::string_view kCollection = "losses";
 
 constexpr std::string_view kDoc =
-    R"(Fires when a loss jumps upwards. Its logarithm (the loss itself where the window holds a loss
-that is not positive) is compared with the `window` points before by the robust z: 0.6745 (x -
-median) / max(MAD, floor). From `warn_z` on it is a warning; from `critical_z` on, or when the
-gradient norm spiked within the 5 points before (as GradNormSpike tells it), critical. A spike is told
-once, at its first point; points of a spike do not join the window. When z stays at `unrecovered_z`
-or more against the loss before the spike for `unrecovered_points` points, a second, critical finding
-says that the loss has not recovered, and the past is learnt anew.
+    R"(Fires when a loss jumps upwards. Its logarithm (the loss itself where the window holds a
+loss that is not positive) is compared with the `window` points before by the robust z: 0.6745 (x
+- median) / max(MAD, floor). From `warn_z` on it is a warning; from `critical_z` on, or when the
+gradient norm spiked within the 5 points before (as GradNormSpike tells it), critical. A spike is
+told once, at its first point; points of a spike do not join the window. When z stays at
+`unrecovered_z` or more against the loss before the spike for `unrecovered_points` points, a
+second, critical finding says that the loss has not recovered, and the past is learnt anew.
 
-The message carries the spike score of OLMo 2: the share of points 7 standard deviations or more from
-the mean of the 1000 points before.
+The message carries the spike score of OLMo 2: the share of points 7 standard deviations or more
+from the mean of the 1000 points before.
 
 Looks at one-element tensors of the collection `losses`, and at what `tensor_regex` matches, at
 training steps; several workers are judged one by one. Steps that a loss scaler skipped are not
 points.
 
-Source: PaLM (arXiv 2204.02311) on spikes and restarts about 100 steps earlier, OLMo 2 (2501.00656)
-for the score; limits 6 and 8 of the robust z from a public alert script for Weights & Biases, in which healthy
-runs stayed below 4.5.)";
+Source: PaLM (arXiv 2204.02311) on spikes and restarts about 100 steps earlier, OLMo 2
+(2501.00656) for the score; limits 6 and 8 of the robust z from a public alert script for Weights
+& Biases, in which healthy runs stayed below 4.5.)";
 
 constexpr std::array<ParameterDescriptor, 8> kParameters = {{
     {"tensor_regex", ParameterType::kString, "",

@@ -21,23 +21,25 @@ constexpr std::string_view kName = "LowPrecisionRange";
 constexpr std::string_view kDoc =
     R"(Measures what a cast to a small format loses. Fires
 
-- for an activation of which finite elements exceed the format's maximum: any in float16, more than a ten-thousandth
-  in float8 (critical);
-- for a gradient of which more than 10 % of the elements that are not zero are flushed to zero, at 3 points in a row
-  (warning), or more than 50 % (critical). With a loss scaler the gradient times the recorded `loss_scale` is meant;
-- for a gradient more than half of whose elements lie below the format's smallest normal number, at 3
-  points in a row (warning): a gradient that was computed in that format has lost the smaller ones
-  already, as zeros;
-- for a weight in bfloat16 or float16, of which more than half of the elements that have a gradient
-  do not change by the update, at 10 points in a row (warning). Needs raw values of weights and gradients.
+- for an activation of which finite elements exceed the format's maximum: any in float16, more
+  than a ten-thousandth in float8 (critical);
+- for a gradient of which more than 10 % of the elements that are not zero are flushed to zero, at
+  3 points in a row (warning), or more than 50 % (critical). With a loss scaler the gradient times
+  the recorded `loss_scale` is meant;
+- for a gradient more than half of whose elements lie below the format's smallest normal number,
+  at 3 points in a row (warning): a gradient that was computed in that format has lost the smaller
+  ones already, as zeros;
+- for a weight in bfloat16 or float16, of which more than half of the elements that have a
+  gradient do not change by the update, at 10 points in a row (warning). Needs raw values of
+  weights and gradients.
 
-`format` auto judges float16 in runs that record a loss scale and for tensors that are float16 themselves; elsewhere
-small numbers do no harm. With float8 the scale of the cast is taken as 1. Shares of formats other
-than float16, or under a loss scale, come from histograms, and without them from the least and
-largest magnitude where these settle it. Training steps only.
+`format` auto judges float16 in runs that record a loss scale and for tensors that are float16
+themselves; elsewhere small numbers do no harm. With float8 the scale of the cast is taken as 1.
+Shares of formats other than float16, or under a loss scale, come from histograms, and without
+them from the least and largest magnitude where these settle it. Training steps only.
 
-Source: mixed-precision training, arXiv 1710.03740; NVIDIA Transformer Engine's debug features. The limits are
-ours.)";
+Source: mixed-precision training, arXiv 1710.03740; NVIDIA Transformer Engine's debug features.
+The limits are ours.)";
 
 constexpr std::array<ParameterDescriptor, 4> kParameters = {{
     {"format", ParameterType::kString, "auto", "auto, float16, float8_e4m3fn or float8_e5m2."},

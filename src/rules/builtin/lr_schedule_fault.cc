@@ -18,20 +18,21 @@ constexpr std::string_view kName = "LRScheduleFault";
 constexpr std::string_view kCollection = "learning_rates";
 
 constexpr std::string_view kDoc =
-    R"(With a declared schedule (`peak`, and as it applies `schedule`, `warmup_steps`, `total_steps`,
-`min_lr`) each learning rate is compared with what it should be at its step of the training: a
-relative deviation above `tolerance` at `persist` points in a row fires. Warm-up is linear; a schedule
-that counts its first step as 0 and one that counts it as 1 are both right, and so is one that
-stands still at steps that a loss scaler skipped. The message gives the ratio to the declared rate; during warm-up a ratio like the number of
-processes, or its inverse, says that the scheduler is stepped once per process.
+    R"(With a declared schedule (`peak`, and as it applies `schedule`, `warmup_steps`,
+`total_steps`, `min_lr`) each learning rate is compared with what it should be at its step of the
+training: a relative deviation above `tolerance` at `persist` points in a row fires. Warm-up is
+linear; a schedule that counts its first step as 0 and one that counts it as 1 are both right, and
+so is one that stands still at steps that a loss scaler skipped. The message gives the ratio to
+the declared rate; during warm-up a ratio like the number of processes, or its inverse, says that
+the scheduler is stepped once per process.
 
 Without a declaration it fires when a learning rate is negative (critical), zero at `zero_persist`
 points in a row, or changes by more than `max_jump` times between neighbouring steps.
 
 Looks at the collection `learning_rates` and at what `tensor_regex` matches, at training steps.
 
-Source: accelerate #662, #1382, #2773, #2926, transformers PR #24088 and #26827, diffusers PR #8312:
-schedulers stepped once per process, wrong rates after a resume.)";
+Source: accelerate #662, #1382, #2773, #2926, transformers PR #24088 and #26827, diffusers PR
+#8312: schedulers stepped once per process, wrong rates after a resume.)";
 
 constexpr std::array<ParameterDescriptor, 10> kParameters = {{
     {"tensor_regex", ParameterType::kString, "^scalar/((.*/)?(learning_rate|lr)$|lr-)",

@@ -20,19 +20,19 @@ constexpr std::string_view kGradientPrefix = "gradient/";
 constexpr std::string_view kDoc =
     R"(Fires for a parameter
 
-- whose gradient is exactly zero at each of the first `first_updates` steps; when it is so for all gradients,
-  one critical finding says it;
+- whose gradient is exactly zero at each of the first `first_updates` steps; when it is so for all
+  gradients, one critical finding says it;
 - that `trainable_regex` matches and that has no gradient at these steps while others do. The
   pattern's default names adapters, since a frozen parameter has none either;
-- whose gradient is not zero, but whose statistics do not change by a bit over `unchanged_steps` saved
-  steps: the optimizer does not have it. Left out while the learning rate is zero.
+- whose gradient is not zero, but whose statistics do not change by a bit over `unchanged_steps`
+  saved steps: the optimizer does not have it. Left out while the learning rate is zero.
 
-Three updates, because the first matrix of a LoRA pair has a zero gradient at the first: the second begins
-as zeros. Steps that a loss scaler skipped do not count. Training steps only; several workers are
-judged one by one.
+Three updates, because the first matrix of a LoRA pair has a zero gradient at the first: the
+second begins as zeros. Steps that a loss scaler skipped do not count. Training steps only;
+several workers are judged one by one.
 
-Source: adapters that never train: microsoft/LoRA #120, cloneofsimo/lora #26, open-unlearning #178,
-transformers PR #23990 (gradient checkpointing without gradients at the input).)";
+Source: adapters that never train: microsoft/LoRA #120, cloneofsimo/lora #26, open-unlearning
+#178, transformers PR #23990 (gradient checkpointing without gradients at the input).)";
 
 constexpr std::array<ParameterDescriptor, 3> kParameters = {{
     {"trainable_regex", ParameterType::kString, "lora_|adapter|prompt_(embeddings|encoder)|ia3_",

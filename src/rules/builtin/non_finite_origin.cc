@@ -15,25 +15,25 @@ namespace {
 constexpr std::string_view kName = "NonFiniteOrigin";
 
 constexpr std::string_view kDoc =
-    R"(At the first step with a NaN or an infinity it names the tensor in which it arose, and
-what that tells. Tensors are asked in the order in which a step computes them:
+    R"(At the first step with a NaN or an infinity it names the tensor in which it arose, and what
+that tells. Tensors are asked in the order in which a step computes them:
 
 - *input*: the batch (collection `model_inputs`) was not finite, whatever came after;
-- *parameter*: a weight was not finite when the step began; hooks record weights before the forward
-  pass;
+- *parameter*: a weight was not finite when the step began; hooks record weights before the
+  forward pass;
 - *operator*: inputs and weights were finite, and this is the first module output that is not;
 - *loss*: everything before the loss was finite;
 - *gradient*: only the backward pass was not; of several gradients the one nearest to the loss;
 - *optimizer state*.
 
 It is told once, until a step has been finite again. With a loss scaler (a recorded `loss_scale`)
-gradients that overflow while everything else is finite are expected and left to LossScaleCollapse.
-Elements of -Inf alone, in inputs and outputs, are taken for a mask unless the loss or a gradient of that step is not
-finite and the tensor was not so before.
+gradients that overflow while everything else is finite are expected and left to
+LossScaleCollapse. Elements of -Inf alone, in inputs and outputs, are taken for a mask unless the
+loss or a gradient of that step is not finite and the tensor was not so before.
 
 A warning comes earlier: a module output or gradient in a 16- or 8-bit format whose largest
-magnitude exceeds `near_overflow` of what the format holds; the maximum itself is a mask's and does
-not count.
+magnitude exceeds `near_overflow` of what the format holds; the maximum itself is a mask's and
+does not count.
 
 It sees as far as tensors are recorded: with only losses and weights saved, it names one of these.
 

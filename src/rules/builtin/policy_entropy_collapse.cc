@@ -15,17 +15,17 @@ constexpr std::string_view kName = "PolicyEntropyCollapse";
 
 constexpr std::string_view kDoc =
     R"(Compares a policy's entropy with its reference, the mean of its first 5 updates. Fires when
-it lies below `collapsed_share` of the reference at `persist` updates in a row (critical), and when more
-than `burnt_share` of it is gone within the first `early_updates` updates (warning).
+it lies below `collapsed_share` of the reference at `persist` updates in a row (critical), and
+when more than `burnt_share` of it is gone within the first `early_updates` updates (warning).
 
-Looks at scalars that `tensor_regex` matches (names of SB3, TRL, verl). SB3's `entropy_loss` is the
-negative entropy and is turned round. For continuous policies the differential entropy has no
+Looks at scalars that `tensor_regex` matches (names of SB3, TRL, verl). SB3's `entropy_loss` is
+the negative entropy and is turned round. For continuous policies the differential entropy has no
 zero; where the mean standard deviation is logged (`std_regex`; SB3: `train/std`), it is judged
-instead. A reference that is not positive is not judged. Silent with `anneal`, which says that the entropy is meant to
-go, and while a logged success rate (`success_regex`) is above `success`.
+instead. A reference that is not positive is not judged. Silent with `anneal`, which says that the
+entropy is meant to go, and while a logged success rate (`success_regex`) is above `success`.
 
-Source: arXiv 2505.22617: in reinforcement learning of language models most of the entropy is used up in the
-first 200 steps, and the reward saturates with it. The limits are ours.)";
+Source: arXiv 2505.22617: in reinforcement learning of language models most of the entropy is used
+up in the first 200 steps, and the reward saturates with it. The limits are ours.)";
 
 constexpr std::array<ParameterDescriptor, 9> kParameters = {{
     {"tensor_regex", ParameterType::kString, "^scalar/(.*/)?(policy_)?entropy(_loss|_avg|/mean)?$",

@@ -18,17 +18,17 @@ constexpr std::string_view kDoc =
     R"(Judges the KL divergences that trainers of reinforcement learning log:
 
 - between the policy and the one that gathered the data (`policy_regex`): above 1.5 `target_kl`
-  where that is declared; else above 10 times the median of the last 50 points (20 at least) and above
-  `min_kl`;
-- between the policy and its reference (`reference_regex`): above `kl_limit` and risen over the last 10
-  points (critical);
+  where that is declared; else above 10 times the median of the last 50 points (20 at least) and
+  above `min_kl`;
+- between the policy and its reference (`reference_regex`): above `kl_limit` and risen over the
+  last 10 points (critical);
 - either one below `negative_limit` at 5 points in a row: the estimator is broken;
 - the share of clipped ratios (`clip_regex`) above `clip_limit` at 5 points in a row.
 
 Training steps only; several workers are judged one by one.
 
-Source: Stable-Baselines3 ends an update at 1.5 target_kl; trl #204, #351, #1857 and PRs #239, #352
-on a KL that grows or turns negative. The other limits are ours.)";
+Source: Stable-Baselines3 ends an update at 1.5 target_kl; trl #204, #351, #1857 and PRs #239,
+#352 on a KL that grows or turns negative. The other limits are ours.)";
 
 constexpr std::array<ParameterDescriptor, 8> kParameters = {{
     {"policy_regex", ParameterType::kString, "^scalar/(.*/)?(approx_?kl(_avg)?|ppo_kl)$",

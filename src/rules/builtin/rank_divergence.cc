@@ -18,21 +18,22 @@ namespace {
 constexpr std::string_view kName = "RankDivergence";
 
 constexpr std::string_view kDoc =
-    R"(Compares the statistics of each weight over the workers, bit for bit: replicas of data-parallel
-training hold equal weights, and equal weights have equal statistics. A difference is critical and is told once, with the first weight
-that differs; when most workers agree, the others are the suspects. With `tolerance`, statistics may differ by that
-share of the weight's largest magnitude. A weight whose shapes differ is sharded and is not
-compared; `replica_groups` names which workers are replicas of each other.
+    R"(Compares the statistics of each weight over the workers, bit for bit: replicas of
+data-parallel training hold equal weights, and equal weights have equal statistics. A difference
+is critical and is told once, with the first weight that differs; when most workers agree, the
+others are the suspects. With `tolerance`, statistics may differ by that share of the weight's
+largest magnitude. A weight whose shapes differ is sharded and is not compared; `replica_groups`
+names which workers are replicas of each other.
 
 Also critical: gradient norms (`gradient_norm/before_clipping`) that differ by more than a
-ten-thousandth, since the exchange of gradients makes them equal. A loss that is the same on all workers for
-5 steps warns: they see the same data.
+ten-thousandth, since the exchange of gradients makes them equal. A loss that is the same on all
+workers for 5 steps warns: they see the same data.
 
-Needs a run with several workers (`include_workers="all"`). Compares every `interval` steps at which weights
-were saved.
+Needs a run with several workers (`include_workers="all"`). Compares every `interval` steps at
+which weights were saved.
 
-Source: Megatron-LM compares weight hashes across replicas; nanotron #242; silent data corruption in
-large runs, arXiv 2502.12340.)";
+Source: Megatron-LM compares weight hashes across replicas; nanotron #242; silent data corruption
+in large runs, arXiv 2502.12340.)";
 
 constexpr std::array<ParameterDescriptor, 4> kParameters = {{
     {"collection_names", ParameterType::kList, "weights,biases",

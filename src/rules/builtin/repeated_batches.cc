@@ -19,21 +19,22 @@ constexpr std::string_view kDoc =
     R"(Knows a batch by the exact bits of the statistics of the model's inputs (collection
 `model_inputs`), all inputs of a step together. Fires when
 
-- two workers see the same batch at one step (critical), unless `shared_on_workers` says that this is meant;
-- with `steps_per_epoch`, a batch comes twice within an epoch (warning; critical when more than 1 % of
-  at least 100 batches were seen before), or the first `order_length` batches of an epoch are those of
-  the epoch before;
-- without it, `order_length` batches in a row come in the order in which they came before: the data are not
-  shuffled, or the sampler's seed is not advanced. One and the same batch at every step is an info:
-  training on all data at once is done on purpose.
+- two workers see the same batch at one step (critical), unless `shared_on_workers` says that this
+  is meant;
+- with `steps_per_epoch`, a batch comes twice within an epoch (warning; critical when more than 1
+  % of at least 100 batches were seen before), or the first `order_length` batches of an epoch are
+  those of the epoch before;
+- without it, `order_length` batches in a row come in the order in which they came before: the
+  data are not shuffled, or the sampler's seed is not advanced. One and the same batch at every
+  step is an info: training on all data at once is done on purpose.
 
-Training steps only. A batch of one sample comes again in every epoch, but in another order. It sees the order of
-neighbouring saved steps, so save every step.
+Training steps only. A batch of one sample comes again in every epoch, but in another order. It
+sees the order of neighbouring saved steps, so save every step.
 
 Source: equal random streams in data workers (pytorch #5059), samplers that are not reshuffled or
 sharded (pytorch #3880, #11324, #31771; fairseq #1383; lightning #20412); repeated n-grams trigger
-loss spikes (OLMo 2, arXiv 2501.00656). Statistics instead of hashes of sample ids are ours: they are there
-anyway.)";
+loss spikes (OLMo 2, arXiv 2501.00656). Statistics instead of hashes of sample ids are ours: they
+are there anyway.)";
 
 constexpr std::array<ParameterDescriptor, 4> kParameters = {{
     {"collection_names", ParameterType::kList, kCollection, "Collections of a batch's tensors."},

@@ -23,12 +23,12 @@ Own time is a scalar that `time_regex` matches: the time until the first exchang
 `compute_time` saved by the script. Since an exchange makes all workers wait for the slowest, the
 whole `step_time` of the hook tells little; it is taken for a worker that has nothing else.
 
-While a run is followed, it also fires when no step has come from any worker for `hang_seconds` or 10 times the longest
-of the last 100 steps, whichever is more: a collective hangs. Raise it where evaluations or checkpoints take
-longer. StalledTrainingRule is the form for a single process.
+While a run is followed, it also fires when no step has come from any worker for `hang_seconds` or
+10 times the longest of the last 100 steps, whichever is more: a collective hangs. Raise it where
+evaluations or checkpoints take longer. StalledTrainingRule is the form for a single process.
 
-Source: PyTorch's Flight Recorder and NVIDIA's resiliency extension; the ratio is that of a public alert script for
-Weights & Biases.)";
+Source: PyTorch's Flight Recorder and NVIDIA's resiliency extension; the ratio is that of a public
+alert script for Weights & Biases.)";
 
 constexpr std::array<ParameterDescriptor, 5> kParameters = {{
     {"time_regex", ParameterType::kString, "^(scalar/)?(.*/)?(own|compute)_time$",

@@ -21,16 +21,17 @@ cross entropy). Fires when
 
 - a batch has no label that counts (warning; critical at 3 batches in a row);
 - the share is above `max_share` on average over the last 50 batches (warning);
-- no label is left out although the batch has padding (warning): a recorded `attention_mask` holds zeros;
+- no label is left out although the batch has padding (warning): a recorded `attention_mask` holds
+  zeros;
 - the number of labels that count changes more than 20 times within 50 batches (info).
 
-Labels are integer tensors that `labels_regex` matches: the targets of a registered CrossEntropyLoss
-or NLLLoss, or labels saved by the script. Raw values tell the exact share; without them only
-batches that are masked wholly or not at all are known. A share that the script logs is taken from
-`share_regex`. Training steps only.
+Labels are integer tensors that `labels_regex` matches: the targets of a registered
+CrossEntropyLoss or NLLLoss, or labels saved by the script. Raw values tell the exact share;
+without them only batches that are masked wholly or not at all are known. A share that the script
+logs is taken from `share_regex`. Training steps only.
 
-Source: templates whose response marker is never found, so that everything is masked and the loss is
-0 or NaN: trl #1191, #1493, #1053. The limits are ours.)";
+Source: templates whose response marker is never found, so that everything is masked and the loss
+is 0 or NaN: trl #1191, #1493, #1053. The limits are ours.)";
 
 constexpr std::array<ParameterDescriptor, 4> kParameters = {{
     {"labels_regex", ParameterType::kString,

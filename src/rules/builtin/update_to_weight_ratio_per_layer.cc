@@ -17,15 +17,16 @@ constexpr std::string_view kCollection = "update_ratios";
 constexpr std::string_view kPrefix = "update_ratio/";
 
 constexpr std::string_view kDoc =
-    R"(Takes r = log10 of the size of a step's update over the size of the weight, for each weight (scalars
-`update_ratio/…` of the collection `update_ratios`; ask the hook for it). After `warmup_steps` points it warns
-when, at `persist` points in a row, r lies outside [`low`, `high`], or more than `max_distance` decades from the median
-of all layers of the step. Three layers at least are needed for that. Only names that `tensor_regex`
-matches are judged, by default weights and no biases, and of these no vectors (scales of
-normalisations) where the weights themselves are recorded. An update of exactly zero, as with a learning rate of 0, is no point.
+    R"(Takes r = log10 of the size of a step's update over the size of the weight, for each weight
+(scalars `update_ratio/…` of the collection `update_ratios`; ask the hook for it). After
+`warmup_steps` points it warns when, at `persist` points in a row, r lies outside [`low`, `high`],
+or more than `max_distance` decades from the median of all layers of the step. Three layers at
+least are needed for that. Only names that `tensor_regex` matches are judged, by default weights
+and no biases, and of these no vectors (scales of normalisations) where the weights themselves are
+recorded. An update of exactly zero, as with a learning rate of 0, is no point.
 
-Source: Karpathy's makemore, part 3: r should sit near -3. That page divides standard deviations; the hook
-divides l2 norms, which is the same for weights around zero.)";
+Source: Karpathy's makemore, part 3: r should sit near -3. That page divides standard deviations;
+the hook divides l2 norms, which is the same for weights around zero.)";
 
 constexpr std::array<ParameterDescriptor, 6> kParameters = {{
     {"tensor_regex", ParameterType::kString, "^update_ratio/.*weight$",

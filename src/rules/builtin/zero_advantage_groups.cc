@@ -14,8 +14,8 @@ constexpr std::string_view kName = "ZeroAdvantageGroups";
 
 constexpr std::string_view kDoc =
     R"(With advantages relative to a group (GRPO and its kin), a group in which all answers earn
-the same reward gives no gradient. Looks at the share of such groups that the trainer logs (`tensor_regex`;
-TRL: `frac_reward_zero_std`) and fires when it is
+the same reward gives no gradient. Looks at the share of such groups that the trainer logs
+(`tensor_regex`; TRL: `frac_reward_zero_std`) and fires when it is
 
 - `critical_share` or more at `critical_updates` updates in a row (critical);
 - `warn_share` or more on average over the last `window` updates (warning).

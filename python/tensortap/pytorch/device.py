@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -25,7 +25,7 @@ from tensortap import _core
 from tensortap.pytorch.device_slabs import Copies, Part, Slab, host_copy
 from tensortap.pytorch.device_statistics import load
 from tensortap.pytorch.graphs import is_capturing
-from tensortap.pytorch.tensors import DTYPE_CODES, DeviceItem, Item, to_strided
+from tensortap.pytorch.tensors import DTYPE_CODES, DeviceItem, HostItem, Item, to_strided
 
 logger = logging.getLogger("tensortap")
 
@@ -105,23 +105,25 @@ class DeviceCollector:
 
     def record_batch(self, items: Sequence[Item]) -> None:
         """Record tensors that are due, on the host or on a device."""
+        if DeviceItem not in map(type, items):  # nearly always, and the quickest way to know
+            self._session.record_batch(cast("Sequence[HostItem]", items))
+            return
         on_host = [item for item in items if not isinstance(item, DeviceItem)]
         if on_host:
             self._session.record_batch(on_host)
-        if len(on_host) < len(items):
-            self._add_all([item for item in items if isinstance(item, DeviceItem)])
+        self._add_all([item for item in items if isinstance(item, DeviceItem)])
 
     def record_same(self, tensor_id: int, source: int) -> bool:
         """Give a tensor what this step holds of another; False when that is less than is due."""
+        if source not in self._tensors:
+            return self._session.record_same(tensor_id, source)
         with self._lock:
-            known = self._tensors.get(source)
-            if known is not None:
-                flags = self._session.due_flags(tensor_id)
-                if flags & ~known[1]:
-                    return False
-                self._tensors[tensor_id] = (known[0], flags)
-                return True
-        return self._session.record_same(tensor_id, source)
+            record, source_flags = self._tensors[source]
+            flags = self._session.due_flags(tensor_id)
+            if flags & ~source_flags:
+                return False
+            self._tensors[tensor_id] = (record, flags)
+            return True
 
     def _add_all(self, items: Sequence[DeviceItem]) -> None:
         """Read tensors in the order of the current stream."""
@@ -186,7 +188,7 @@ class DeviceCollector:
 
     def end_step(self) -> None:
         """End the engine's step: handed on at once for rules to see, else as soon as its results have come."""
-        step = self._take_step()
+        step = self._take_step() if self._tensors or self._slabs else None
         if step is None:
             self._session.end_step()
         else:

@@ -511,7 +511,7 @@ def train_mixed(model: nn.Module, hook: smd.Hook | None) -> list[torch.Tensor]:
 
 
 def test_a_training_is_recorded_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ["all", "gradients_before_clipping", "update_ratios"]
+    asked = ["all", "optimizer_variables", "gradients_before_clipping", "update_ratios"]
     arguments = {
         "include_collections": asked,
         "reduction_config": tt.ReductionConfig(save_raw_tensor=True),

@@ -40,7 +40,7 @@ SETTINGS: dict[str, str | None] = {
     "SimilarAcrossRuns": None,
     "AllZero": "collection_names=weights",
     "TensorVariance": "collection_names=weights,max_threshold=100",
-    "UnchangedTensor": "collection_names=weights",
+    "UnchangedTensor": "collection_names=weights,rtol=1e-8,atol=1e-12",
     # Losses of single batches scatter; the defaults are for losses that hardly do.
     "LossNotDecreasing": "num_steps=100,increase_threshold_percent=100",
     "Overtraining": "patience_train=500",

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "rules/classes.h"
-#include "tensor/decode.h"
 
 namespace tensortap::report {
 namespace {
@@ -18,9 +17,7 @@ constexpr std::size_t kMostClassesToGuess = 50;  // more distinct labels are num
 
 std::optional<TensorValues> read(const Trial& trial, const std::string& name, std::int64_t step) {
   const auto value = trial.value(name, step);
-  if (!value) return std::nullopt;
-  return TensorValues{value->layout.shape,
-                      decode_elements(value->layout.dtype, value->data.bytes())};
+  return value ? decode_values(value->layout, value->data.bytes()) : std::nullopt;
 }
 
 std::map<std::string, std::string> read_hyperparameters(const Trial& trial) {

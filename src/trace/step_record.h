@@ -76,6 +76,8 @@ struct StepRecord {
   std::vector<Layout> new_layouts;
   std::vector<StatisticsRow> rows;  // at most one a tensor
   std::vector<RawTensor> raws;      // at most one a tensor
+  // Whose raw values the run holds, when this was read from it: they are left out of `raws`.
+  std::vector<TensorId> left_out_raws;
   std::vector<TextValue> texts;
 
   void clear();                    // keeps the memory

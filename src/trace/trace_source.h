@@ -42,7 +42,8 @@ class WorkerSource {
   virtual std::optional<StatisticsRow> read_row(TensorId tensor, std::uint32_t ordinal) const = 0;
   virtual std::optional<RawTensor> read_raw(TensorId tensor, std::uint32_t ordinal) const = 0;
   virtual std::optional<std::string> read_text(TensorId tensor, std::uint32_t ordinal) const = 0;
-  // The whole step, raw values left out. Fast when called in ascending order.
+  // The whole step, raw values left out (left_out_raws says whose). Fast when called in ascending
+  // order.
   virtual std::shared_ptr<const StepRecord> read_step(std::uint32_t ordinal) const = 0;
 };
 

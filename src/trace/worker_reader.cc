@@ -295,6 +295,7 @@ std::shared_ptr<const StepRecord> WorkerReader::read_step(std::uint32_t ordinal)
   record->new_tensors.clear();
   record->new_layouts.clear();
   record->raws.clear();
+  record->left_out_raws.clear();
   record->texts.clear();
   const std::optional<Place> where = find(ordinal);
   if (!where) {
@@ -307,6 +308,9 @@ std::shared_ptr<const StepRecord> WorkerReader::read_step(std::uint32_t ordinal)
   if (!load(*where, step) || !decode_rows(step, record->rows)) {
     record->rows.clear();
     return record;
+  }
+  for (std::size_t i = 0; i < step.raw_count; ++i) {
+    record->left_out_raws.push_back(step.raw(i).tensor);
   }
   for (std::size_t i = 0; i < step.text_count; ++i) {
     const TextEntry entry = step.text(i);

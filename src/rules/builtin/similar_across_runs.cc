@@ -14,7 +14,6 @@
 #include "rules/shared_parameters.h"
 #include "rules/tensor_selector.h"
 #include "rules/values.h"
-#include "tensor/decode.h"
 #include "trial/trial.h"
 
 namespace tensortap {
@@ -171,9 +170,9 @@ class SimilarAcrossRuns : public Rule {
     const std::optional<TensorValues> values = values_of(worker, row);
     const auto raw = values ? other.value(tensor_name(worker, row), step.mode_step, step.mode, of)
                             : std::nullopt;
-    if (!raw) return compare_statistics(there.statistics, row.statistics, tolerance_);
-    const std::vector<double> elements = decode_elements(raw->layout.dtype, raw->data.bytes());
-    return compare_elements(elements, values->elements, tolerance_);
+    const auto others = raw ? decode_values(raw->layout, raw->data.bytes()) : std::nullopt;
+    if (!others) return compare_statistics(there.statistics, row.statistics, tolerance_);
+    return compare_elements(others->elements, values->elements, tolerance_);
   }
 
   Finding describe(const StepView& step, const WorkerStep& worker, const std::string& name,

@@ -20,12 +20,15 @@ from tensortap._names import check_name
 from tensortap._opening import (
     Opening,
     absolute_path,
+    checked_count,
+    checked_reduction,
     checked_workers,
     included_names,
+    is_there,
     tensorboard_path,
 )
 from tensortap.collection import Collection, CollectionManager, flatten
-from tensortap.config import ReductionConfig, SaveConfig, SaveConfigMode
+from tensortap.config import ReductionConfig, SaveConfig, SaveConfigMode, to_bool
 from tensortap.exceptions import InvalidTypeError, StopTraining
 from tensortap.json_config import read_config
 from tensortap.modes import ModeKeys
@@ -86,14 +89,14 @@ class BaseHook(HookState):
         HookState.__init__(self)
         self.out_dir = absolute_path(out_dir)
         self.tensorboard_dir = tensorboard_path(self.out_dir, export_tensorboard, tensorboard_dir)
-        self.dry_run = dry_run
-        self.strict = strict
+        self.dry_run = to_bool("dry_run", dry_run)
+        self.strict = to_bool("strict", strict)
         self.save_config = SaveConfig.parse(save_config) or SaveConfig()
-        # smdebug's meaning: without a ReductionConfig raw values are kept; with one, only when it
-        # says so.
-        self.reduction_config = reduction_config or ReductionConfig(save_raw_tensor=True)
+        self.reduction_config = checked_reduction(reduction_config)
         self.save_all_workers = checked_workers(include_workers) == "all"
-        self.worker, is_chief = self._worker_identity() if worker is None else (worker, True)
+        self.worker, is_chief = (
+            self._worker_identity() if worker is None else (check_name("worker", worker), True)
+        )
         patterns = flatten([] if include_regex is None else include_regex)
         self.include_collections = included_names(
             self.always_included, include_collections, has_regex=bool(patterns), save_all=save_all
@@ -111,13 +114,15 @@ class BaseHook(HookState):
             include_regex=patterns,
             save_config=self.save_config,
             reduction_config=self.reduction_config,
-            writes=not dry_run and (is_chief or self.save_all_workers),
-            resume=resume,
-            save_all=save_all,
+            writes=not self.dry_run and (is_chief or self.save_all_workers),
+            resume=to_bool("resume", resume),
+            save_all=to_bool("save_all", save_all),
             rules=rules,
             backpressure=backpressure,
-            queue_bytes=queue_bytes,
-            compute_threads=compute_threads,
+            queue_bytes=checked_count("queue_bytes", queue_bytes),
+            compute_threads=None
+            if compute_threads is None
+            else checked_count("compute_threads", compute_threads),
         ).open()
         self._collections = CollectionManager(self._session)
         self.is_active = True
@@ -178,7 +183,8 @@ class BaseHook(HookState):
             raise InvalidTypeError(
                 f"set_mode takes a member of tensortap.modes ({', '.join(m.name for m in ModeKeys)}), not {mode!r}"
             )
-        self._set_mode(mode)
+        if self._still_records("set_mode"):
+            self._set_mode(mode)
 
     @fenced
     def _set_mode(self, mode: ModeKeys) -> None:
@@ -214,9 +220,10 @@ class BaseHook(HookState):
         check_name("save_scalar", name)
         try:
             number = float(value.item() if hasattr(value, "item") else value)
-        except (TypeError, ValueError, RuntimeError) as error:
+        except Exception as error:  # whatever an object's own item() does
             raise InvalidTypeError(f"save_scalar({name!r}) takes one number: {error}") from error
-        self._record_scalar(f"scalar/{name}", number)
+        if self._still_records("save_scalar"):
+            self._record_scalar(f"scalar/{name}", number)
 
     @fenced
     def _record_scalar(self, name: str, value: float) -> None:
@@ -263,6 +270,7 @@ class BaseHook(HookState):
         finally:
             self.is_active = False
             self._session.close()
+            self._warn_if_lost()
 
     def __enter__(self: H) -> H:
         return self
@@ -270,7 +278,25 @@ class BaseHook(HookState):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _warn_if_lost(self) -> None:
+        """Say that somebody has deleted or moved the run meanwhile: writing to its open files went on all the same."""
+        has_written = self.counters().get("written_steps", 0) > 0
+        if has_written and not is_there(self.out_dir):
+            self._warn_once(
+                "lost",
+                f"the directory of the run is gone, and with it what was recorded until now: {self.out_dir}",
+            )
+
     # ---------------------------------------------------------------- for framework hooks
+
+    def _still_records(self, method: str) -> bool:
+        """Whether what a script hands over goes anywhere; after ``close()`` it does not, which is said once."""
+        if self._session is not None and self._session.is_closed:
+            self._warn_once(
+                "closed",
+                f"{method} after close(): nothing more is recorded; a new hook with resume=True goes on in the run",
+            )
+        return self.is_active
 
     @property
     def _engine(self) -> _core.Session:

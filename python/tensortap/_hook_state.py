@@ -11,7 +11,7 @@ from tensortap import _core
 from tensortap.collection import CollectionManager
 from tensortap.config import ReductionConfig, SaveConfig
 from tensortap.coverage import Coverage
-from tensortap.exceptions import TensortapError
+from tensortap.exceptions import InvalidTypeError, RunNotFoundError, TensortapError
 from tensortap.modes import ModeKeys
 from tensortap.rules.status import summarize_reports
 from tensortap.summary import summarize
@@ -76,7 +76,11 @@ class HookState:
         if self._session is None or self.dry_run:
             return f"Run {self.out_dir}\n  nothing was recorded"
         self.flush()
-        return f"{summarize(self.out_dir, self.rule_reports())}\n{self.coverage().to_text('  ')}"
+        try:
+            text = summarize(self.out_dir, self.rule_reports())
+        except RunNotFoundError as error:  # somebody has deleted or moved it
+            text = f"Run {self.out_dir}\n  {error}"
+        return f"{text}\n{self.coverage().to_text('  ')}"
 
     def counters(self) -> dict[str, Any]:
         """Steps written and dropped, bytes written, last error of the writer."""
@@ -94,7 +98,14 @@ class HookState:
         -------
         bool
             False on timeout.
+
+        Raises
+        ------
+        InvalidTypeError
+            ``timeout`` is no number.
         """
+        if not isinstance(timeout, int | float):
+            raise InvalidTypeError(f"flush takes seconds, not {timeout!r}")
         return self._session.flush(timeout) if self._session is not None else True
 
     def coverage(self) -> Coverage:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensortap import _core
+from tensortap._names import check_name
 from tensortap.actions import Action
 from tensortap.collection import Collection, CollectionManager, flatten
 from tensortap.config import ReductionConfig, SaveConfig
-from tensortap.exceptions import InvalidArgumentError
+from tensortap.exceptions import InvalidArgumentError, InvalidTypeError
 from tensortap.rules import CustomRule, bind_rule, make_checker, parse_rule
 from tensortap.trial import Trial
 
@@ -40,6 +41,8 @@ class Opening:
     def open(self) -> _core.Session:
         """Open the run; the errors are those of `BaseHook`."""
         rules = [self.rules] if isinstance(self.rules, str) else self.rules
+        if not isinstance(rules, Iterable):
+            raise InvalidTypeError(f"rules takes a list of rules, not {rules!r}")
         parsed = [parse_rule(rule) for rule in rules]
         session = _core.Session(
             self.out_dir,
@@ -91,9 +94,44 @@ class Opening:
 
 
 def absolute_path(out_dir: str | os.PathLike[str]) -> str:
-    """Make a path independent of the working directory; a URI stays as it is."""
-    path = os.path.expanduser(os.fspath(out_dir))
+    """Make a path independent of the working directory; a URI stays as it is.
+
+    Raises
+    ------
+    InvalidTypeError
+        It is no path.
+    InvalidArgumentError
+        It is empty, or no name that a file can have.
+    """
+    if not isinstance(out_dir, str | os.PathLike):
+        raise InvalidTypeError(f"the directory of a run must be a path, not {out_dir!r}")
+    path = os.path.expanduser(check_name("the directory of a run", os.fspath(out_dir)))
+    if "\0" in path:
+        raise InvalidArgumentError(f"the directory of a run has a NUL in its name: {path!r}")
     return path if ":" in path else os.path.abspath(path)
+
+
+def is_there(out_dir: str) -> bool:
+    """Whether a run is where it was opened; of one that is in no directory nobody knows better."""
+    return ":" in out_dir or os.path.exists(os.path.join(out_dir, "run.json"))
+
+
+def checked_count(name: str, value: object) -> int:
+    """Give an argument back that is a number of things; InvalidTypeError or InvalidArgumentError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidTypeError(f"{name} must be a whole number, not {value!r}")
+    if value < 0:
+        raise InvalidArgumentError(f"{name} must be at least 0, not {value}")
+    return value
+
+
+def checked_reduction(config: object) -> ReductionConfig:
+    """What a hook keeps, in smdebug's meaning: everything when nothing is said about it."""
+    if config is None:
+        return ReductionConfig(save_raw_tensor=True)
+    if not isinstance(config, ReductionConfig):
+        raise InvalidTypeError(f"reduction_config takes a ReductionConfig, not {config!r}")
+    return config
 
 
 def checked_workers(include_workers: object) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tensortap import _core
+from tensortap._names import check_name
 from tensortap.config import ReductionConfig, SaveConfig, to_bool
 from tensortap.exceptions import InvalidTypeError, NotFoundError
 
@@ -135,8 +136,19 @@ class Collection(_core.Collection):
             A module of a model that the hook has or will have registered: it is known by then.
         inputs, outputs
             Which of its tensors.
+
+        Raises
+        ------
+        InvalidTypeError
+            It cannot be a module.
         """
-        self._waiting_modules.append(_WaitingModule(weakref.ref(module), inputs, outputs))
+        try:
+            reference = weakref.ref(module)
+        except TypeError:
+            raise InvalidTypeError(
+                f"add_module_tensors takes a module, not {type(module).__name__}"
+            ) from None
+        self._waiting_modules.append(_WaitingModule(reference, inputs, outputs))
         self._name_modules(self._name_of)
 
     #: How a hook calls a module; None for a module it does not know. Set when a hook takes the collection over.
@@ -303,7 +315,7 @@ class CollectionManager:
 
     def get(self, name: str, create: bool = True) -> Collection:
         """Give one; an unknown one is made empty, or NotFoundError with ``create=False``."""
-        known = self._known.get(name)
+        known = self._known.get(check_name("get_collection", name))
         if known is not None:
             return known
         core = self._set.get_or_create(name) if create else self._set.find(name)

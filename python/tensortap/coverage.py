@@ -35,6 +35,8 @@ class Coverage:
         Parameters that take no gradient.
     without_gradient
         Parameters that take one and never had one in a step that was looked at.
+    has_no_gradient
+        None was seen of any: the model was not trained, or in a way of its own, such as ``torch.autograd.grad``.
     aliases
         Further names of tied parameters and shared modules, and the name under which each is recorded.
     unreadable
@@ -56,6 +58,7 @@ class Coverage:
     lazy: list[str] = field(default_factory=list)
     frozen: list[str] = field(default_factory=list)
     without_gradient: list[str] = field(default_factory=list)
+    has_no_gradient: bool = False
     aliases: dict[str, str] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
     skipped_optimizer_steps: int = 0
@@ -107,6 +110,8 @@ class Coverage:
             yield f"{self.dropped_steps} steps were recorded and not written"
 
     def _remarks(self) -> Iterator[str]:
+        if self.has_no_gradient:
+            yield "no gradient of any parameter was seen"
         if self.skipped_optimizer_steps:
             yield f"{self.skipped_optimizer_steps} optimizer steps skipped by a gradient scaler"
         if self.frozen:

@@ -167,7 +167,7 @@ class Tensor:
         ----------
         reduction_name : str
             min, max, mean, std, variance, sum, l1, l2 (entrywise; std and variance divide by n), or any
-            statistic of `_core.statistic_table()`. prod and median too, where the raw value was saved.
+            attribute of `Statistics` (``abs_mean`` ...). prod and median too, where the raw value was saved.
         abs : bool, optional
             Of the magnitudes of the elements.
 

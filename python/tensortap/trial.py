@@ -315,7 +315,7 @@ class Trial:
         tensors : str or list of str
             A regular expression, or names.
         statistic : str
-            A name of `_core.statistic_table()` or a smdebug reduction ("abs_mean", "l2_norm").
+            An attribute of `Statistics` ("abs_mean", "zero_count") or a smdebug reduction ("abs_mean", "l2_norm").
 
         Returns
         -------

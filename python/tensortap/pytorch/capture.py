@@ -77,6 +77,7 @@ class StepCapture(BaseHook):
 
     def _detach(self) -> None:
         if self._session is not None:
+            self._restore_hooks()
             self._roots.remove_hooks()
             self._disarm()
             self._modules.detach()
@@ -141,6 +142,7 @@ class StepCapture(BaseHook):
         # Scaled gradients are looked at when the scaler has had its say.
         if gradient is not None and self._engine.in_step and not self._scaling.is_in_use:
             self._recording.record([(gradient_id, gradient)])
+            self._parameters.note_gradient(gradient_id)
 
     @called_by_torch
     def _before_optimizer(
@@ -151,6 +153,8 @@ class StepCapture(BaseHook):
         self._take_compiled_calls()
         if self._roots.is_blind():
             self._begin_blind_step()
+        if not self._engine.in_step:
+            self._restore_hooks()
         if not self._optimizer_seen:
             self._optimizer_seen = True
             self._parameters.stop_watching_accumulation()
@@ -165,6 +169,12 @@ class StepCapture(BaseHook):
             return
         self._border.see_more()  # when it is the second optimizer of the step
         if not self._engine.in_step:
+            if not self._border.is_led:
+                self._warn_once(
+                    "outside",
+                    "an optimizer's step came when the step of the run was over (after set_mode, or after another "
+                    "optimizer's step): what belongs to it is not recorded",
+                )
             return
         # A fused optimizer finds out by itself, on the device, that it is to leave out this step.
         found_inf = getattr(optimizer, "found_inf", None)
@@ -314,6 +324,15 @@ class StepCapture(BaseHook):
         )
         if not self._engine.gate().pass_step(True):
             self._begin_step()
+
+    def _restore_hooks(self) -> None:
+        if self._roots.restore_hooks():
+            self._modules.disarm()  # theirs may be gone, too
+            self._warn_once(
+                "restored",
+                "somebody has taken Tensortap's hooks off the model (or all that it had): until they were put back "
+                "at an optimizer's step, or close(), nothing was recorded",
+            )
 
     def _tell_what_is_lost(self, why: str) -> None:
         names = self._modules.wanted_within()

@@ -72,6 +72,8 @@ def fill_parameters(coverage: Coverage, parameters: ParameterTable) -> None:
             coverage.frozen.append(name)
         elif parameters.with_gradient and name not in parameters.with_gradient:
             coverage.without_gradient.append(name)
+        elif not parameters.with_gradient:
+            coverage.has_no_gradient = coverage.looked_at_modules > 0
 
 
 def _how_around(

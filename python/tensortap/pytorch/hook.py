@@ -112,7 +112,7 @@ class Hook(StepCapture):
             Registered before.
         """
         require_module(module, "register_module")
-        if self._session is not None:
+        if self._still_records("register_module"):
             self._attach(module)
 
     #: The name that patched frameworks use.
@@ -127,7 +127,7 @@ class Hook(StepCapture):
             Not a ``torch.nn.Module``; for functions use :meth:`record_tensor_value`.
         """
         require_module(loss_module, "register_loss", "use record_tensor_value for a loss function")
-        if self._session is not None:
+        if self._still_records("register_loss"):
             self._modules.add_root(loss_module)
 
     def record_tensor_value(self, tensor_name: str, tensor_value: torch.Tensor) -> None:
@@ -156,7 +156,8 @@ class Hook(StepCapture):
                 f"record_tensor_value({tensor_name!r}) takes a torch.Tensor, not {type(tensor_value).__name__}; "
                 "for plain numbers use save_scalar"
             )
-        self._record_value(tensor_name, tensor_value)
+        if self._still_records("record_tensor_value"):
+            self._record_value(tensor_name, tensor_value)
 
     def save_tensor(
         self,
@@ -186,11 +187,12 @@ class Hook(StepCapture):
         collections = [check_name("save_tensor", name) for name in flatten(collections_to_write)]
         try:
             tensor = torch.as_tensor(tensor_value)
-        except (TypeError, ValueError, RuntimeError) as error:
+        except Exception as error:  # whatever an object's own conversion does
             raise InvalidTypeError(
                 f"save_tensor({tensor_name!r}) takes what torch.as_tensor takes: {error}"
             ) from error
-        self._save_tensor(tensor_name, tensor, collections)
+        if self._still_records("save_tensor"):
+            self._save_tensor(tensor_name, tensor, collections)
 
     def coverage(self) -> Coverage:
         """Tell what the hook saw of the training, and what it could not see.

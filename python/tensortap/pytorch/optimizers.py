@@ -27,7 +27,6 @@ class OptimizerTable:
         self._names: weakref.WeakKeyDictionary[torch.optim.Optimizer, str] = (
             weakref.WeakKeyDictionary()
         )
-        self._class_counts: dict[str, int] = {}
         self._asks_for_state = False
         self._state_is_wanted: dict[str, bool] = {}  # by optimizer; until collections change
         self._before: list[tuple[int, ParameterEntry, torch.Tensor]] = []
@@ -44,13 +43,16 @@ class OptimizerTable:
         self._state_is_wanted.clear()
 
     def name_of(self, optimizer: torch.optim.Optimizer) -> str:
-        """Name of its class, the second of a class with ``_1``."""
+        """Name of its class, the second of a class with ``_1``; one that is made anew takes over its predecessor's."""
         name = self._names.get(optimizer)
         if name is None:
-            base = type(optimizer).__name__
-            count = self._class_counts.get(base, 0)
-            self._class_counts[base] = count + 1
-            name = self._names[optimizer] = f"{base}_{count}" if count else base
+            base = name = type(optimizer).__name__
+            taken = set(self._names.values())
+            number = 0
+            while name in taken:
+                number += 1
+                name = f"{base}_{number}"
+            self._names[optimizer] = name
         return name
 
     def record_learning_rates(self, optimizer: torch.optim.Optimizer) -> None:

@@ -154,6 +154,10 @@ class ParameterTable:
                 entry.name for entry in self.entries if entry.parameter.grad is not None
             )
 
+    def note_gradient(self, gradient_id: int) -> None:
+        """Remember that one has a gradient now."""
+        self.with_gradient.add(self._session.tensor_name(gradient_id).removeprefix("gradient/"))
+
     def watch_accumulation(self, callback: Callable[[torch.Tensor, int], None]) -> None:
         """Call back when autograd has accumulated into a wanted gradient: no optimizer says so."""
         for entry in self.entries:

@@ -68,6 +68,21 @@ class RootTable:
             if module is not None and takes_hooks(module):
                 self._put_hook(module, callback)
 
+    def restore_hooks(self) -> bool:
+        """Put back what somebody else has taken off. Whether there was anything."""
+        if not self._handles:  # we did that ourselves
+            return False
+        lost = [
+            (module, callback)
+            for reference, callback in self._callbacks
+            if (module := reference()) is not None
+            and takes_hooks(module)
+            and callback not in module._forward_pre_hooks.values()
+        ]
+        for module, callback in lost:
+            self._put_hook(module, callback)
+        return bool(lost)
+
     def remove_hooks(self) -> None:
         for handle in self._handles:
             handle.remove()

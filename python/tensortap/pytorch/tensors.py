@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import torch
@@ -14,6 +15,8 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tensortap import _core
 from tensortap.pytorch.graphs import is_capturing
+
+logger = logging.getLogger("tensortap")
 
 #: (tensor id, address, dtype code, shape, strides in elements): what ``Session.record_batch`` takes.
 HostItem: TypeAlias = tuple[int, int, int, tuple[int, ...], tuple[int, ...]]
@@ -216,41 +219,57 @@ class RecordedTensors:
 
 
 def tensors_in(value: Any) -> Iterable[torch.Tensor]:
-    """What `iterate_tensors` gives, quicker for what nearly all modules take and return."""
+    """Tensors inside tuples, lists, mappings and dataclasses, depth first in their own order.
+
+    A packed sequence stands for its data: its batch sizes are no values of the training. Of what does not let itself
+    be looked into, as users' own classes may do, there are those that were found until then.
+    """
+    # What nearly all modules take and return.
     if isinstance(value, torch.Tensor):
         return (value,)
     if type(value) is tuple and len(value) == 1 and isinstance(value[0], torch.Tensor):
         return value
-    return iterate_tensors(value)
+    found: list[torch.Tensor] = []
+    try:
+        _collect(value, found, set())
+    except Exception:  # their code, not ours: any
+        logger.debug("a %s does not let itself be looked into", type(value).__name__, exc_info=True)
+    return found
 
 
-def iterate_tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Tensors inside tuples, lists, mappings and dataclasses, depth first in their own order.
-
-    A packed sequence stands for its data: its batch sizes are no values of the training.
-    """
+def _collect(value: Any, found: list[torch.Tensor], outer: set[int]) -> None:
+    """Add the tensors in a value; `outer` are the ids of what it lies in: something may hold itself."""
     if isinstance(value, torch.Tensor):
-        yield value
+        found.append(value)
     elif isinstance(value, PackedSequence):
-        yield value.data
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from iterate_tensors(part)
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from iterate_tensors(part)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from iterate_tensors(getattr(value, field.name, None))
+        found.append(value.data)
+    elif id(value) not in outer:
+        outer.add(id(value))
+        for part in _parts(value):
+            _collect(part, found, outer)
+        outer.remove(id(value))
 
 
-def returned_losses(output: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, list | tuple):
+        return value
+    if isinstance(value, Mapping):
+        return value.values()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return (getattr(value, field.name, None) for field in dataclasses.fields(value))
+    return ()
+
+
+def returned_losses(output: Any) -> list[tuple[str, torch.Tensor]]:
     """Losses that a model computed itself: ``output.loss``, and entries of a dictionary with ``loss`` in their key."""
     if isinstance(output, torch.Tensor):
-        return
-    if isinstance(output, Mapping):
-        for key, value in output.items():
-            if isinstance(key, str) and "loss" in key.lower() and isinstance(value, torch.Tensor):
-                yield key, value
-    elif isinstance(getattr(output, "loss", None), torch.Tensor):
-        yield "loss", output.loss
+        return []
+    try:
+        named = output.items() if isinstance(output, Mapping) else [("loss", output.loss)]
+        return [
+            (key, value)
+            for key, value in named
+            if isinstance(key, str) and "loss" in key.lower() and isinstance(value, torch.Tensor)
+        ]
+    except Exception:  # no such attribute, or whatever their code raises
+        return []

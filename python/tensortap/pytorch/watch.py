@@ -12,6 +12,7 @@ import torch
 from tensortap.config import ReductionConfig, SaveConfig
 from tensortap.exceptions import InvalidArgumentError, InvalidTypeError
 from tensortap.pytorch.hook import Hook
+from tensortap.pytorch.modules import require_module
 
 #: What is recorded when nobody says what.
 DEFAULT_COLLECTIONS = ("weights", "biases", "gradients", "losses")
@@ -65,16 +66,23 @@ def watch(
     Raises
     ------
     InvalidArgumentError
-        ``optimizer`` updates no parameter of ``model``, or an argument of the wrong type.
+        ``optimizer`` updates no parameter of ``model``, ``loss`` is a part of it, or an argument has the wrong type.
 
     Examples
     --------
     >>> hook = tensortap.watch(model, optimizer, loss=criterion, out_dir="runs/1",
     ...                        rules=["VanishingGradient:actions=stop_training"])
     """
-    if not isinstance(model, torch.nn.Module):
-        raise InvalidTypeError(f"watch takes a torch.nn.Module, not {type(model).__name__}")
+    require_module(model, "watch")
+    if loss is not None:
+        require_module(loss, "watch(loss=...)", "call hook.record_tensor_value for a loss function")
+        if any(part is loss for part in model.modules()):
+            raise InvalidArgumentError("the loss is the model or a part of it: it is seen with it")
     if optimizer is not None:
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise InvalidTypeError(
+                f"watch takes a torch.optim.Optimizer, not {type(optimizer).__name__}"
+            )
         own = {id(parameter) for parameter in model.parameters()}
         if not any(id(p) in own for group in optimizer.param_groups for p in group["params"]):
             raise InvalidArgumentError("the optimizer updates no parameter of the model")
@@ -82,7 +90,7 @@ def watch(
     hook_arguments.setdefault("reduction_config", ReductionConfig(save_raw_tensor=save_raw_tensor))
     hook = Hook(
         default_out_dir() if out_dir is None else out_dir,
-        include_collections=list(collections),
+        include_collections=collections,
         rules=rules,
         **hook_arguments,
     )

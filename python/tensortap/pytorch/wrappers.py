@@ -45,6 +45,7 @@ def walk(root: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
                 child = entry_point(child)
                 if id(child) not in seen:
                     seen.add(id(child))
+                    name = readable(name)
                     children.append((f"{path}.{name}" if path else name, child))
         waiting += reversed(children)
 
@@ -58,9 +59,15 @@ def model_name(module: torch.nn.Module) -> str:
 
 def user_path(path: str) -> str:
     """Path of a parameter without the wrappers on its way."""
+    path = readable(path)
     if "_" not in path:
         return path
     return ".".join(part for part in path.split(".") if part not in _PRIVATE_NAMES)
+
+
+def readable(name: str) -> str:
+    """A name that UTF-8 can encode: lone surrogates, which a run cannot hold, are written out."""
+    return name if name.isascii() else name.encode(errors="backslashreplace").decode()
 
 
 def is_sharded(module: torch.nn.Module) -> bool:

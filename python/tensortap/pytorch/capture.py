@@ -22,8 +22,8 @@ from tensortap.pytorch.closures import OptimizerCallback, StepArguments, follow_
 from tensortap.pytorch.extras import asked_extras
 from tensortap.pytorch.graphs import called_by_torch
 from tensortap.pytorch.modules import ModuleTable
-from tensortap.pytorch.optimizers import OptimizerTable
-from tensortap.pytorch.parameters import Named, ParameterEntry, ParameterTable, gradients_of
+from tensortap.pytorch.optimizers import OptimizerTable, unscaled_gradients
+from tensortap.pytorch.parameters import Named, ParameterTable
 from tensortap.pytorch.recording import Recording
 from tensortap.pytorch.roots import RootTable, take_off_when_dead
 from tensortap.pytorch.scaling import ScalingWatch
@@ -183,7 +183,7 @@ class StepCapture(BaseHook):
             return
         entries = self._parameters.entries_of(optimizer)
         self._parameters.note_gradients()
-        self._recording.record(_unscaled_gradients(optimizer, entries))
+        self._recording.record(unscaled_gradients(optimizer, entries))
         self._gradients_recorded = True
         self._record_norm()
         self._optimizers.record_learning_rates(optimizer)
@@ -395,13 +395,3 @@ class StepCapture(BaseHook):
         else:
             rank = launched_rank()
         return f"worker_{rank}", rank == 0
-
-
-def _unscaled_gradients(
-    optimizer: torch.optim.Optimizer, entries: list[ParameterEntry]
-) -> Iterator[Named]:
-    """Gradients that an optimizer is about to use; a fused one may be told to take out the scale itself."""
-    scale = getattr(optimizer, "grad_scale", None)
-    if not isinstance(scale, torch.Tensor):
-        return gradients_of(entries)
-    return ((tensor_id, gradient.detach() / scale) for tensor_id, gradient in gradients_of(entries))

@@ -7,7 +7,12 @@ from collections.abc import Collection, Iterator
 
 import torch
 
-from tensortap.pytorch.parameters import Named, ParameterEntry, ParameterTable
+from tensortap.pytorch.parameters import (
+    Named,
+    ParameterEntry,
+    ParameterTable,
+    gradients_of,
+)
 from tensortap.pytorch.recording import Recording
 
 # A count of steps, the same for every parameter.
@@ -111,6 +116,16 @@ class OptimizerTable:
                 update = entry.parameter.detach().to(wide) - before.to(wide)
                 self._session.record_number(ratio_id, _l2(update) / norm)
         self._before.clear()
+
+
+def unscaled_gradients(
+    optimizer: torch.optim.Optimizer, entries: list[ParameterEntry]
+) -> Iterator[Named]:
+    """Gradients that an optimizer is about to use; a fused one may be told to take out the scale itself."""
+    scale = getattr(optimizer, "grad_scale", None)
+    if not isinstance(scale, torch.Tensor):
+        return gradients_of(entries)
+    return ((tensor_id, gradient.detach() / scale) for tensor_id, gradient in gradients_of(entries))
 
 
 def _l2(tensor: torch.Tensor) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
@@ -36,6 +37,9 @@ from tensortap.modes import ModeKeys
 logger = logging.getLogger("tensortap")
 
 H = TypeVar("H", bound="BaseHook")
+
+# Seconds between two looks whether the run is still where it was.
+_LOOK_INTERVAL = 10.0
 
 # One of the environment's ways to switch capture off without touching a script.
 _DISABLE_VARIABLE = "TENSORTAP_DISABLE"
@@ -277,6 +281,13 @@ class BaseHook(HookState):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _look_after_run(self) -> None:
+        """`_warn_if_lost`, now and then; for every step that is due."""
+        now = time.monotonic()
+        if now - self._looked >= _LOOK_INTERVAL:
+            self._looked = now
+            self._warn_if_lost()
 
     def _warn_if_lost(self) -> None:
         """Say that somebody has deleted or moved the run meanwhile: writing to its open files went on all the same."""

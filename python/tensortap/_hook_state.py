@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from typing import Any, TypeVar
 
 from tensortap import _core
@@ -41,6 +42,7 @@ class HookState:
         self._pid = os.getpid()
         self._warned: set[str] = set()
         self._stop_raised = False
+        self._looked = time.monotonic()  # when the run was last seen in its place
 
     # ---------------------------------------------------------------- what scripts ask
 

@@ -280,6 +280,7 @@ class StepCapture(BaseHook):
         if self._plan_version != session.plan_version:
             self._plan_version = session.plan_version
             self._forget_ids()
+        self._look_after_run()
         self._recording.begin_step()
         self._scaling.begin_step()
         self._modules.begin_step()

@@ -65,6 +65,8 @@ class Hook(StepCapture):
 
     Raises
     ------
+    InvalidArgumentError
+        An argument of a wrong type or value.
     RunExistsError
         ``out_dir`` already holds data of this worker.
     StopTraining
@@ -125,6 +127,8 @@ class Hook(StepCapture):
         ------
         InvalidTypeError
             Not a ``torch.nn.Module``; for functions use :meth:`record_tensor_value`.
+        InvalidArgumentError
+            Registered before, or part of a registered model: it is seen with it.
         """
         require_module(loss_module, "register_loss", "use record_tensor_value for a loss function")
         if self._still_records("register_loss"):

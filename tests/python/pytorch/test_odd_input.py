@@ -244,6 +244,22 @@ def test_a_run_deleted_while_training_is_told(
     ]
 
 
+def test_a_lost_run_is_told_while_the_training_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tensortap._hook._LOOK_INTERVAL", 0.0)
+    model = small()
+    hook = open_hook(tmp_path / "run")
+    hook.register_module(model)
+    fit(model, 2)
+    hook.flush()
+    assert caplog.text == ""
+    shutil.rmtree(tmp_path / "run")
+    fit(model, 3)
+    assert caplog.text.count("the directory of the run is gone") == 1
+    hook.close()
+
+
 def test_calls_after_close_do_nothing_and_say_so_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

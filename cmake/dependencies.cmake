@@ -20,6 +20,7 @@ pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd>=1.5)
 
 set(TENSORTAP_LIBRARIES_base PkgConfig::pcre2 curl_header ${CMAKE_DL_LIBS})
 set(TENSORTAP_LIBRARIES_tensor PkgConfig::hwy)
+set(TENSORTAP_LIBRARIES_monitor ${CMAKE_DL_LIBS})
 set(TENSORTAP_LIBRARIES_trace PkgConfig::zstd)
 set(TENSORTAP_LIBRARIES_rules ${CMAKE_DL_LIBS})
 set(TENSORTAP_LIBRARIES_cli CLI11::CLI11)

@@ -2,6 +2,8 @@
 #
 #   tensortap_<storey>   static library, from src/<storey>/**/*.cc, linked to every storey below it
 #   <storey>_tests       from *_test.cc        (TENSORTAP_TESTS; run from the repository's root)
+#   <x>_module           from each *_module_for_test.cc: a shared object that the storey's tests load,
+#                        in the folder TENSORTAP_TEST_MODULES
 #   <storey>_bench       from *_bench.cc       (TENSORTAP_BENCHMARKS)
 #   <x>_fuzzer           from each *_fuzzer.cc (TENSORTAP_FUZZERS)
 #   tensortap            the program, from src/cli/main.cc
@@ -77,6 +79,19 @@ function(tensortap_add_tests storey sources)
     DISCOVERY_TIMEOUT 120 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTIES TIMEOUT 300)
 endfunction()
 
+function(tensortap_add_test_modules storey sources)
+  foreach(source IN LISTS sources)
+    get_filename_component(name ${source} NAME_WE)
+    string(REGEX REPLACE "_for_test$" "" name ${name})
+    add_library(${name} MODULE ${source})
+    set_target_properties(${name} PROPERTIES
+      PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test_modules)
+    add_dependencies(${storey}_tests ${name})
+  endforeach()
+  target_compile_definitions(${storey}_tests PRIVATE
+    TENSORTAP_TEST_MODULES="${PROJECT_BINARY_DIR}/test_modules")
+endfunction()
+
 function(tensortap_add_benchmarks storey sources)
   add_executable(${storey}_bench ${sources})
   target_link_libraries(${storey}_bench PRIVATE
@@ -97,10 +112,13 @@ function(tensortap_add_storey storey below)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${storey}/*.cc)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(FILTER tests EXCLUDE REGEX "_module_for_test\\.cc$")
   set(benchmarks ${sources})
   list(FILTER benchmarks INCLUDE REGEX "_bench\\.cc$")
   set(fuzzers ${sources})
   list(FILTER fuzzers INCLUDE REGEX "_fuzzer\\.cc$")
+  set(modules ${sources})
+  list(FILTER modules INCLUDE REGEX "_module_for_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "_(test|bench|fuzzer)\\.cc$|/cli/main\\.cc$")
   if(NOT sources)
     return()
@@ -115,6 +133,9 @@ function(tensortap_add_storey storey below)
 
   if(TENSORTAP_TESTS AND tests)
     tensortap_add_tests(${storey} "${tests}")
+    if(modules)
+      tensortap_add_test_modules(${storey} "${modules}")
+    endif()
   endif()
   if(TENSORTAP_BENCHMARKS AND benchmarks)
     tensortap_add_benchmarks(${storey} "${benchmarks}")

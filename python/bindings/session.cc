@@ -44,7 +44,8 @@ void create_session(PySession* self, const std::string& out_dir, const PyCollect
                     const std::vector<std::string>& include_collections, bool save_all,
                     std::size_t compute_threads, std::size_t queue_bytes,
                     const std::string& backpressure, const std::string& configuration_json,
-                    const std::vector<RuleTuple>& rules, std::size_t live_budget_bytes) {
+                    const std::vector<RuleTuple>& rules, std::size_t live_budget_bytes,
+                    std::optional<std::int64_t> system_interval_ms) {
   SessionOptions options;
   RecorderOptions& recorder = options.recorder;
   recorder.out_dir = out_dir;
@@ -62,6 +63,7 @@ void create_session(PySession* self, const std::string& out_dir, const PyCollect
   recorder.configuration_json = configuration_json;
   options.rules = to_rule_specs(rules);
   options.live_budget_bytes = live_budget_bytes;
+  if (system_interval_ms) options.system_metrics.emplace().interval_ms = *system_interval_ms;
 
   if (collections.home->recorder != nullptr) {
     throw Error(ErrorCode::kInvalidArgument, "these collections belong to another session");
@@ -112,10 +114,10 @@ void bind_setup(nb::class_<PySession>& type) {
            nb::arg("backpressure") = "block", nb::arg("configuration_json") = "{}",
            nb::arg("rules") = std::vector<RuleTuple>{},
            nb::arg("live_budget_bytes") = std::size_t{16} << 20,
-           "Opens the run. `backpressure`: \"block\" or \"drop\". `collections` becomes the "
-           "session's "
-           "own.\n\nRunExistsError when the worker has already written to out_dir and `resume` is "
-           "False.")
+           nb::arg("system_interval_ms").none() = nb::none(),
+           "Opens the run; `collections` becomes the session's own. `backpressure`: \"block\" or "
+           "\"drop\". `system_interval_ms`: between samples of the machine; None = none.\n\n"
+           "RunExistsError when the worker has already written to out_dir and `resume` is False.")
       .def_prop_ro("collections", [](const PySession& self) { return self.collections; })
       .def("invalidate_plan", [](const PySession& self) { self.recorder().invalidate_plan(); })
       .def(

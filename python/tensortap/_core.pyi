@@ -589,9 +589,10 @@ class Session:
         configuration_json: str = "{}",
         rules: Sequence[tuple[str, Mapping[str, str], Sequence[str]]] = [],
         live_budget_bytes: int = 16777216,
+        system_interval_ms: int | None = None,
     ) -> None:
         """
-        Opens the run. `backpressure`: "block" or "drop". `collections` becomes the session's own.
+        Opens the run; `collections` becomes the session's own. `backpressure`: "block" or "drop". `system_interval_ms`: between samples of the machine; None = none.
 
         RunExistsError when the worker has already written to out_dir and `resume` is False.
         """

@@ -89,6 +89,8 @@ class BaseHook(HookState):
         backpressure: str = "block",
         queue_bytes: int = 64 << 20,
         compute_threads: int | None = None,
+        system_metrics: bool = True,
+        system_interval: float = 0.5,
     ) -> None:
         HookState.__init__(self)
         self.out_dir = absolute_path(out_dir)
@@ -127,6 +129,7 @@ class BaseHook(HookState):
             compute_threads=None
             if compute_threads is None
             else checked_count("compute_threads", compute_threads),
+            system_interval=system_interval if to_bool("system_metrics", system_metrics) else None,
         ).open()
         self._collections = CollectionManager(self._session)
         self.is_active = True

@@ -17,6 +17,9 @@ from tensortap.exceptions import InvalidArgumentError, InvalidTypeError
 from tensortap.rules import CustomRule, bind_rule, make_checker, parse_rule
 from tensortap.trial import Trial
 
+# "0" keeps the machine's metrics out of every run.
+_SYSTEM_METRICS_VARIABLE = "TENSORTAP_SYSTEM_METRICS"
+
 
 @dataclass
 class Opening:
@@ -37,6 +40,7 @@ class Opening:
     backpressure: str = "block"
     queue_bytes: int = 64 << 20
     compute_threads: int | None = None
+    system_interval: float | None = None
 
     def open(self) -> _core.Session:
         """Open the run; the errors are those of `BaseHook`."""
@@ -61,6 +65,7 @@ class Opening:
             queue_bytes=self.queue_bytes,
             backpressure=self.backpressure,
             configuration_json=json.dumps(self._configuration()),
+            system_interval_ms=self._system_interval_ms(),
             rules=[rule.to_core() for rule in parsed if not isinstance(rule, CustomRule)],
         )
         for rule in parsed:
@@ -68,6 +73,12 @@ class Opening:
             if isinstance(rule, CustomRule):
                 _add_custom_rule(session, rule)
         return session
+
+    def _system_interval_ms(self) -> int | None:
+        is_off = os.environ.get(_SYSTEM_METRICS_VARIABLE, "").lower() in ("0", "false", "no")
+        if self.system_interval is None or is_off:
+            return None
+        return round(self.system_interval * 1000)
 
     def _make_collections(self) -> _core.CollectionSet:
         core = _core.CollectionSet()

@@ -139,6 +139,7 @@ bool Recorder::State::begin_idle_step(bool driver) noexcept {
 
 void Recorder::State::end_step() noexcept {
   if (!in_step) return;
+  if (source != nullptr) source->add_to_step(planner.current().any_due());
   std::shared_ptr<StepRecord> record;
   {
     const std::lock_guard lock(mutex);
@@ -195,6 +196,7 @@ void Recorder::State::export_collections_if_changed() noexcept {
 void Recorder::State::close() noexcept {
   if (is_inert()) return;
   end_step();
+  if (source != nullptr) source->add_rest();
   end_pending();
   release_deferred();
   is_closed = true;
@@ -350,6 +352,7 @@ void Recorder::end_step() {
 }
 
 void Recorder::add_sink(StepSink* sink) { state_->sinks.push_back(sink); }
+void Recorder::set_source(StepSource* source) { state_->source = source; }
 const Dictionary& Recorder::dictionary() const { return state_->table.dictionary(); }
 
 void Recorder::export_collections() {

@@ -20,6 +20,7 @@
 #include "capture/record_item.h"
 #include "capture/step_plan.h"
 #include "capture/step_sink.h"
+#include "capture/step_source.h"
 #include "storage/storage.h"
 #include "trace/trace_writer.h"
 
@@ -124,6 +125,8 @@ class Recorder {
 
   // Not owned; called in order of addition after the step was handed to the writer.
   void add_sink(StepSink* sink);
+  // Not owned; null takes it away.
+  void set_source(StepSource* source);
   const Dictionary& dictionary() const;
 
   // collections/<worker>.json; written at the first end_step and at close when it changed.

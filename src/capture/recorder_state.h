@@ -111,6 +111,7 @@ struct Recorder::State {
   BufferPool buffers;
   StepPool steps;
   std::vector<StepSink*> sinks;
+  StepSource* source = nullptr;
 
   // Guards what recording threads share: from here to step_serial, and collections' tensor names.
   mutable std::mutex mutex;

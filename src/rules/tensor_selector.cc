@@ -1,10 +1,22 @@
 #include "rules/tensor_selector.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/text.h"
 
 namespace tensortap {
+namespace {
+
+// Collections of measurements of the machine and its times: no tensors of the model, and zero or
+// constant without anything being wrong.
+constexpr std::array<std::string_view, 2> kMeasured = {"system", "timings"};
+
+bool has(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
 
 TensorSelector::TensorSelector(std::vector<std::string> collections,
                                std::vector<std::string> regexes)
@@ -25,12 +37,15 @@ bool TensorSelector::ask(const WorkerStep& worker, TensorId tensor) {
 }
 
 bool TensorSelector::decide(const TensorInfo& info) const {
-  if (collections_.empty() && regexes_.empty()) return true;
-  const bool is_in =
-      std::any_of(collections_.begin(), collections_.end(), [&](const std::string& wanted) {
-        return std::find(info.collections.begin(), info.collections.end(), wanted) !=
-               info.collections.end();
+  const bool is_measured =
+      std::any_of(kMeasured.begin(), kMeasured.end(), [&](std::string_view measured) {
+        return has(info.collections, measured) && !has(collections_, measured);
       });
+  if (collections_.empty() && regexes_.empty()) return !is_measured;
+  const bool is_in = !is_measured && std::any_of(collections_.begin(), collections_.end(),
+                                                 [&](const std::string& wanted) {
+                                                   return has(info.collections, wanted);
+                                                 });
   return is_in || std::any_of(regexes_.begin(), regexes_.end(),
                               [&](const Regex& regex) { return regex.search(info.name); });
 }

@@ -13,7 +13,8 @@
 
 namespace tensortap {
 
-// The union of what it is given; both empty: all tensors. Remembers the answer for each worker's
+// The union of what it is given; both empty: all tensors. Measurements of the machine (collections
+// `system` and `timings`) only when they are asked for. Remembers the answer for each worker's
 // tensor id, so that asking is one lookup.
 class TensorSelector {
  public:

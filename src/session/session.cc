@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "session/control.h"
 #include "session/rule_journal.h"
+#include "session/system_metrics.h"
 #include "trial/live_source.h"
 
 namespace tensortap {
@@ -45,6 +46,7 @@ struct Session::State : StepSink {
   void add_rule(std::string name, std::unique_ptr<Rule> rule,
                 const std::vector<std::string>& actions);
   void start(CollectionSet collections);
+  void start_system_metrics();
   std::shared_ptr<Trial> live_trial();
   void close() noexcept;
 
@@ -78,6 +80,7 @@ struct Session::State : StepSink {
   bool has_seen_step = false;
   bool is_closed = false;
 
+  std::unique_ptr<SystemMetrics> system_metrics;  // null when off; the recorder's to the end
   std::unique_ptr<Recorder> recorder;
   std::unique_ptr<RuleJournal> journal;     // null in a dry run
   std::unique_ptr<ControlWatcher> control;  // null in a dry run
@@ -104,6 +107,11 @@ void Session::State::add_rule(std::string name, std::unique_ptr<Rule> rule,
 }
 
 void Session::State::start(CollectionSet collections) {
+  if (options.recorder.dry_run) options.system_metrics.reset();
+  if (options.system_metrics) {
+    // Now: a collection that turns up later makes hooks plan anew.
+    collections.get_or_create(SystemMetrics::kCollection).include("^system/");
+  }
   recorder = std::make_unique<Recorder>(options.recorder, std::move(collections));
   if (!options.recorder.dry_run) {
     journal = std::make_unique<RuleJournal>(recorder->storage(), options.recorder.worker);
@@ -116,6 +124,16 @@ void Session::State::start(CollectionSet collections) {
   engine.set_finding_handler(
       [this](std::size_t rule_index, const Finding& finding) { on_finding(rule_index, finding); });
   recorder->add_sink(this);
+  if (options.system_metrics) start_system_metrics();
+}
+
+void Session::State::start_system_metrics() {
+  try {
+    system_metrics = std::make_unique<SystemMetrics>(*options.system_metrics, *recorder);
+    recorder->set_source(system_metrics.get());
+  } catch (const std::exception& error) {
+    log_failure("sampling system metrics", error.what());
+  }
 }
 
 void Session::State::start_watching_control() {
@@ -262,6 +280,7 @@ void Session::State::take_requests() {
 void Session::State::close() noexcept {
   if (is_closed || is_in_forked_child()) return;
   is_closed = true;
+  if (system_metrics) system_metrics->stop();
   try {
     if (recorder) recorder->close();  // may end a step, which the rules see
     if (live_source) live_source->mark_ended();
@@ -287,6 +306,7 @@ Session::Session(SessionOptions options, CollectionSet collections)
     : state_(std::make_unique<State>(std::move(options))) {
   // Before the run is opened: a misspelt rule must not leave a run behind.
   for (const RuleSpec& spec : state_->options.rules) state_->add_rule(spec);
+  if (state_->options.system_metrics) validate(*state_->options.system_metrics);
   state_->start(std::move(collections));
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "capture/recorder.h"
+#include "monitor/sampler.h"
 #include "rules/engine.h"
 #include "trial/trial.h"
 
@@ -23,6 +24,9 @@ struct SessionOptions {
   std::int64_t control_interval_ms = 500;     // between looks for requests of other processes
   std::int64_t status_interval_ns = 10'000'000'000;  // between statuses while nothing is found
   std::int64_t action_patience_ms = 5'000;  // that close() waits for mails that are under way
+  // The machine's metrics are sampled from the opening on and recorded; unset = not at all, as in a
+  // dry run.
+  std::optional<SamplerOptions> system_metrics;
 };
 
 class Session {

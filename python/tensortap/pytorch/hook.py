@@ -62,6 +62,8 @@ class Hook(StepCapture):
         Bytes that may wait for the writer.
     compute_threads
         Threads that help with statistics; None takes what the machine has, up to 3.
+    system_metrics, system_interval
+        Record what the machine does (docs/system-metrics.md), and the seconds between two samples (0.1 to 60).
 
     Raises
     ------

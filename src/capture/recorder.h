@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,7 +19,6 @@
 #include "capture/record_item.h"
 #include "capture/step_plan.h"
 #include "capture/step_sink.h"
-#include "capture/step_source.h"
 #include "storage/storage.h"
 #include "trace/trace_writer.h"
 
@@ -123,9 +121,8 @@ class Recorder {
   // that close() finds held back goes without them.
   void complete_step(std::uint64_t ticket, std::span<const ComputedItem> items);
 
-  // Not owned; called in order of addition after the step was handed to the writer.
+  // Not owned; sinks are called in order of addition after the step was handed to the writer.
   void add_sink(StepSink* sink);
-  // Not owned; null takes it away.
   void set_source(StepSource* source);
   const Dictionary& dictionary() const;
 

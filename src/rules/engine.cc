@@ -273,6 +273,7 @@ void RuleEngine::finish(bool is_stopped) {
     } else if (coverage.matched_tensors > 0 &&
                coverage.checked_steps + coverage.skipped_steps > 0) {
       entry.report.status = is_stopped ? RuleStatus::kStopped : RuleStatus::kNoIssuesFound;
+      entry.report.message = entry.rule->summary();
     } else {
       entry.report.status = RuleStatus::kNoData;
       entry.report.message = no_data_message(entry);
@@ -288,6 +289,7 @@ std::string RuleEngine::no_data_message(const Entry& entry) const {
         "none of the {} steps is one that the rule judges: see its start_step, end_step and mode",
         step_count_);
   }
+  if (std::string known = entry.rule->not_applicable(); !known.empty()) return known;
   const std::vector<std::string> noted(noted_collections_.begin(), noted_collections_.end());
   const std::vector<std::string> wanted = entry.rule->wanted_collections();
   const std::string start = fmt::format("no tensor matched {}", entry.rule->selection());

@@ -80,6 +80,19 @@ std::string checked(std::string_view owner, const ParameterDescriptor& descripto
                           did_you_mean(name, valid), join(valid, ", ")));
 }
 
+bool is_family(const ParameterDescriptor& descriptor) {
+  return !descriptor.name.empty() && descriptor.name.back() == '*';
+}
+
+bool declares(const ParameterDescriptor& descriptor, std::string_view name) {
+  if (!is_family(descriptor)) return descriptor.name == name;
+  const std::string_view prefix = descriptor.name.substr(0, descriptor.name.size() - 1);
+  return name.size() > prefix.size() && std::equal(prefix.begin(), prefix.end(), name.begin(),
+                                                   [](unsigned char a, unsigned char b) {
+                                                     return std::tolower(a) == std::tolower(b);
+                                                   });
+}
+
 bool is_identifier(std::string_view text) {
   if (text.empty() || std::isdigit(static_cast<unsigned char>(text.front())) != 0) return false;
   return std::all_of(text.begin(), text.end(), [](char c) {
@@ -110,10 +123,16 @@ Parameters::Parameters(std::string_view owner, std::span<const ParameterDescript
   for (const auto& [name, value] : given) {
     const bool is_declared =
         std::any_of(descriptors.begin(), descriptors.end(),
-                    [&name = name](const ParameterDescriptor& d) { return d.name == name; });
+                    [&name = name](const ParameterDescriptor& d) { return declares(d, name); });
     if (!is_declared) reject_name(owner, descriptors, name);
   }
   for (const ParameterDescriptor& descriptor : descriptors) {
+    if (is_family(descriptor)) {
+      for (const auto& [name, value] : given) {
+        if (declares(descriptor, name)) values_.emplace(name, trim(value));
+      }
+      continue;
+    }
     const auto found = given.find(std::string(descriptor.name));
     std::string_view value = found != given.end() ? trim(found->second) : std::string_view();
     if (is_unset(value)) value = descriptor.default_value;

@@ -16,6 +16,8 @@ enum class ParameterType { kBool, kInt, kFloat, kString, kList };
 std::string_view parameter_type_name(ParameterType type);  // "bool", "int", "float", "str", "list"
 
 struct ParameterDescriptor {
+  // "BatchSize_*" declares all names that begin so, in any spelling of upper and lower case; their
+  // values are texts, kept under the name that was given.
   std::string_view name;
   ParameterType type = ParameterType::kString;
   std::string_view default_value = {};  // as text; "" = unset

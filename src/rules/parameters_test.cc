@@ -121,5 +121,13 @@ TEST(RuleSpec, Mistakes) {
   EXPECT_THAT(spec_error_of("R:a=1,a=2"), HasSubstr("'a' is given twice"));
 }
 
+TEST(Parameters, AFamilyTakesAllNamesThatBeginAlike) {
+  constexpr std::array<ParameterDescriptor, 1> kFamily = {{{.name = "BatchSize_*"}}};
+  const Parameters parameters("rule R", kFamily, {{"batchsize_window", " 7 "}});
+  EXPECT_EQ(parameters.effective().at("batchsize_window"), "7");
+  EXPECT_THROW(Parameters("rule R", kFamily, {{"BatchSize_", "7"}}), Error);
+  EXPECT_THROW(Parameters("rule R", kFamily, {{"Dataloader_window", "7"}}), Error);
+}
+
 }  // namespace
 }  // namespace tensortap

@@ -65,6 +65,10 @@ class Rule {
   virtual Coverage coverage() const = 0;
   // What it looks for, for "matched no tensor" messages.
   virtual std::string selection() const = 0;
+  // Why it has nothing to judge in this run, when it knows better than "nothing matched"; else "".
+  virtual std::string not_applicable() const { return {}; }
+  // What there is to say beside findings, on one line, for the status at the end; else "".
+  virtual std::string summary() const { return {}; }
   // The collections among it, for saying that one of them was not saved.
   virtual std::vector<std::string> wanted_collections() const { return {}; }
 };

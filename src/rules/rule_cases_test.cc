@@ -47,6 +47,26 @@ void append_numbers(const Json& json, std::size_t depth, TestTensor& tensor) {
   for (const Json& element : json) append_numbers(element, depth + 1, tensor);
 }
 
+// Lists may say {"repeat": element, "count": n} and {"from": first, "by": difference, "count": n}
+// in the place of n elements.
+Json expanded(const Json& json) {
+  if (!json.is_array()) return json;
+  Json list = Json::array();
+  for (const Json& element : json) {
+    if (!element.is_object()) {
+      list.push_back(expanded(element));
+      continue;
+    }
+    const int count = element.at("count").get<int>();
+    for (int i = 0; i < count; ++i) {
+      list.push_back(element.contains("repeat") ? element["repeat"]
+                                                : Json(element.at("from").get<double>() +
+                                                       i * element.at("by").get<double>()));
+    }
+  }
+  return list;
+}
+
 // A number, a list, a list of lists, ...: the nesting is the shape. A string that is no number is a
 // text.
 TestTensor tensor_from(const std::string& name, const Json& json, const Json& of_case) {
@@ -64,17 +84,34 @@ TestTensor tensor_from(const std::string& name, const Json& json, const Json& of
     tensor.text = json.get<std::string>();
     return tensor;
   }
-  append_numbers(json, 0, tensor);
+  append_numbers(expanded(json), 0, tensor);
   if (tensor.values.size() == 1) tensor.shape.clear();
   return tensor;
+}
+
+// Of the step that is the i-th of a row: each begins where the one before ended. `duration_ns` may
+// be a list, whose elements follow each other again and again.
+StepInfo info_from(const Json& row, std::int64_t i) {
+  const auto step = row.at("step").get<std::int64_t>();
+  StepInfo info = mode_step(step + i, *mode_from_name(row.value("mode", "GLOBAL")),
+                            row.value("mode_step", step) + i);
+  const Json durations = expanded(row.value("duration_ns", Json(0)));
+  info.duration_ns =
+      durations.is_array()
+          ? durations[static_cast<std::size_t>(i) % durations.size()].get<std::int64_t>()
+          : durations.get<std::int64_t>();
+  info.wall_time_ns = row.value("wall_time_ns", std::int64_t{0}) + i * info.duration_ns;
+  info.session = row.value("session", 0u);
+  return info;
 }
 
 // `collections` of a case go for all its tensors, or name them for a tensor, as those of a row do;
 // `dtype` and `raw` (keep raw values too) go for all tensors; a step's values are numbers, nested
 // lists of them, {"repeat": value, "count": n}, or a text. `series` is {tensor: {step: values}} or
 // {tensor: [values of step 0, of step 1, ...]} (null: not saved) in mode GLOBAL; `rows` is a list
-// of {step, mode, mode_step, worker, tensors}. `other_run` is a second run in this form, to which
-// the parameter other_trials is set.
+// of {step, mode, mode_step, worker, wall_time_ns, duration_ns, session, tensors}; with `count` for
+// that many steps, one after the other. `other_run` is a second run in this form, to which the
+// parameter other_trials is set.
 Case read_case(const std::string& rule, const Json& json) {
   Case out{rule, json, {}, {}};
   const Json parameters = json.value("parameters", Json::object());
@@ -98,19 +135,17 @@ Case read_case(const std::string& rule, const Json& json) {
     }
   }
   for (const Json& given : json.value("rows", Json::array())) {
-    const auto step = given.at("step").get<std::int64_t>();
-    const std::string worker = given.value("worker", "worker_0");
-    TestRow& row = rows[{step, worker}];
-    row.worker = worker;
-    row.info = mode_step(step, *mode_from_name(given.value("mode", "GLOBAL")),
-                         given.value("mode_step", step));
-    row.info.wall_time_ns = given.value("wall_time_ns", std::int64_t{0});
-    row.info.duration_ns = given.value("duration_ns", std::int64_t{0});
-    row.info.session = given.value("session", std::uint32_t{0});
     const Json own = given.value("collections", Json::object());
-    for (const auto& [name, values] : given.at("tensors").items()) {
-      row.tensors.push_back(tensor_from(name, values, json));
-      row.tensors.back().collections = own.value(name, of_tensor.value(name, all));
+    for (std::int64_t i = 0; i < given.value("count", 1); ++i) {
+      const std::int64_t step = given.at("step").get<std::int64_t>() + i;
+      const std::string worker = given.value("worker", "worker_0");
+      TestRow& row = rows[{step, worker}];
+      row.worker = worker;
+      row.info = info_from(given, i);
+      for (const auto& [name, values] : given.at("tensors").items()) {
+        row.tensors.push_back(tensor_from(name, values, json));
+        row.tensors.back().collections = own.value(name, of_tensor.value(name, all));
+      }
     }
   }
   for (auto& [key, row] : rows) out.rows.push_back(std::move(row));

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "capture/recorder.h"
-#include "capture/step_source.h"
 #include "monitor/sampler.h"
 
 namespace tensortap {

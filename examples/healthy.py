@@ -44,6 +44,10 @@ SETTINGS: dict[str, str | None] = {
     # Losses of single batches scatter; the defaults are for losses that hardly do.
     "LossNotDecreasing": "num_steps=100,increase_threshold_percent=100",
     "Overtraining": "patience_train=500",
+    # On a machine that does other things too, a few slow steps in a thousand are no illness.
+    "StepOutlier": "min_ratio=2",
+    "Dataloader": "only_if_slow=true",
+    "ProfilerReport": "StepOutlier_min_ratio=2,Dataloader_only_if_slow=true",
 }
 
 Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]

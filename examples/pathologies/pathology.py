@@ -30,6 +30,7 @@ class Pathology:
     rule: str  # with its parameters, as on the command line
     tensor: str  # a regex: where the illness shows
     train: Callable[[Path, bool, Sequence[str]], Hook]
+    samples_machine: bool = False  # the rule looks at system metrics
 
     def run(self, out_dir: Path, is_sick: bool) -> Hook:
         """Train with the rule watching."""

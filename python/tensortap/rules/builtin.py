@@ -110,8 +110,12 @@ def _make_constructor(name: str) -> Callable[..., RuleSpec]:
             default=inspect.Parameter.empty if p["required"] else p["default"] or None,
         )
         for p in _DESCRIPTORS[name]["parameters"]
+        if not p["name"].endswith("*")
     ]
     signature.append(inspect.Parameter("actions", kind, default=None))
+    if any(p["name"].endswith("*") for p in _DESCRIPTORS[name]["parameters"]):
+        # "StepOutlier_*": names that a signature cannot list.
+        signature.append(inspect.Parameter("parameters", inspect.Parameter.VAR_KEYWORD))
     constructor.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
     constructor.__name__ = constructor.__qualname__ = name
     constructor.__doc__ = describe(name)

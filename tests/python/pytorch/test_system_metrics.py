@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from trainings import mlp
 
 import tensortap as tt
 from tensortap.exceptions import InvalidArgumentError
+from tensortap.rules import ProfilerReport
 
 
 @pytest.fixture
@@ -81,3 +83,26 @@ def test_rules_over_all_tensors_leave_the_machine_alone(tmp_path: Path) -> None:
     # Waiting times and idle disks are zero; that is no illness of the model.
     train_for(0.4, tmp_path / "run", rules=["ExplodingTensor"])
     assert tt.check(tmp_path / "run", ["ExplodingTensor"]) == []
+
+
+@pytest.mark.usefixtures("_sampled")
+def test_the_system_rules_are_silent_over_a_healthy_training_without_a_gpu(tmp_path: Path) -> None:
+    rules = ["BatchSize", "CPUBottleneck", "Dataloader", "GPUMemoryIncrease", "IOBottleneck"]
+    rules += ["LoadBalancing", "LowGPUUtilization", "MaxInitializationTime", "ProfilerReport"]
+    rules += ["OverallSystemUsage", "OverallFrameworkMetrics"]
+    train_for(0.8, tmp_path / "run", rules=rules)
+    assert tt.check(tmp_path / "run", rules) == []
+    statuses = {}
+    for path in (tmp_path / "run" / "rules").glob("*.json"):
+        status = json.loads(path.read_text())
+        statuses[status["name"]] = (status["status"], status["report"]["message"])
+    for name in ("BatchSize", "CPUBottleneck", "LowGPUUtilization", "LoadBalancing"):
+        assert statuses[name] == ("NoData", "not applicable: no GPU metrics in the run")
+    assert statuses["MaxInitializationTime"][0] == "NoIssuesFound"
+    assert "cpu_utilization: max" in statuses["OverallSystemUsage"][1]
+    assert "other" in statuses["OverallFrameworkMetrics"][1]
+
+
+def test_the_report_takes_parameters_of_its_rules() -> None:
+    rule = ProfilerReport(StepOutlier_n_outliers=3)
+    assert str(rule) == "ProfilerReport:StepOutlier_n_outliers=3"

@@ -18,7 +18,10 @@ NAMES = sorted(p.stem for p in PATHOLOGIES.glob("*.py") if "PATHOLOGY = " in p.r
 @pytest.fixture(params=NAMES)
 def pathology(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(PATHOLOGIES)
-    yield importlib.import_module(request.param).PATHOLOGY
+    pathology = importlib.import_module(request.param).PATHOLOGY
+    if pathology.samples_machine:
+        monkeypatch.delenv("TENSORTAP_SYSTEM_METRICS")
+    yield pathology
     sys.modules.pop(request.param)
 
 

@@ -152,6 +152,13 @@ TEST(TakeActionsTest, FromTheTextOfARule) {
   EXPECT_EQ(rule.parameters.size(), 2u);
 }
 
+TEST(ActionsOfTest, SageMakersParameterStops) {
+  EXPECT_THAT(actions_of(parse_rule_spec("StalledTrainingRule:stop_training_on_fire=True")),
+              ElementsAre("stop_training"));
+  EXPECT_THAT(actions_of(parse_rule_spec("StalledTrainingRule:stop_training_on_fire=false")),
+              ElementsAre());
+}
+
 TEST(ListOfTest, JsonKeepsCommas) {
   EXPECT_THAT(list_of(R"(["sh", "-c", "a, b"])"), ElementsAre("sh", "-c", "a, b"));
   EXPECT_THAT(list_of("[echo,hello]"), ElementsAre("echo", "hello"));

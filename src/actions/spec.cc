@@ -126,6 +126,14 @@ void take_actions(RuleSpec& rule) {
   rule.parameters.erase(found);
 }
 
+std::vector<std::string> actions_of(const RuleSpec& rule) {
+  std::vector<std::string> actions = rule.actions;
+  const auto found = rule.parameters.find("stop_training_on_fire");
+  const bool is_asked = found != rule.parameters.end() && parse_bool(found->second) == true;
+  if (is_asked) actions.emplace_back("stop_training");
+  return actions;
+}
+
 std::string shown_spec(std::string_view name,
                        const std::map<std::string, std::string>& parameters) {
   std::vector<std::string> parts;

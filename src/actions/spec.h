@@ -31,6 +31,10 @@ std::vector<std::string> split_actions(std::string_view text);
 // Moves the parameter `actions` of a rule's text to where it belongs.
 void take_actions(RuleSpec& rule);
 
+// A rule's actions, and stop_training where its parameter stop_training_on_fire, as SageMaker has
+// it, asks for that.
+std::vector<std::string> actions_of(const RuleSpec& rule);
+
 // What may be stored and shown: addresses of webhooks lose their path, commands their arguments.
 std::string shown_spec(std::string_view name, const std::map<std::string, std::string>& parameters);
 

@@ -11,6 +11,7 @@
 #include <fmt/core.h>
 
 #include "actions/runner.h"
+#include "actions/spec.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -89,7 +90,7 @@ struct Session::State : StepSink {
 };
 
 void Session::State::add_rule(const RuleSpec& spec) {
-  actions.add_rule(spec.actions);
+  actions.add_rule(actions_of(spec));
   engine.add(spec);
   kept_findings.push_back(0);
 }

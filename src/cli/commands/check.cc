@@ -46,7 +46,7 @@ void add_rules(Checker& checker, std::span<const std::string> specs,
     for (const std::string& text : specs) {
       RuleSpec spec = parse_rule_spec(text);
       take_actions(spec);
-      checker.actions.add_rule(spec.actions);
+      checker.actions.add_rule(actions_of(spec));
       checker.engine.add(spec);
     }
   } catch (const Error& error) {

@@ -24,16 +24,19 @@ training fires while it waits, by the time since the last step came in; before t
 the times of its steps, so a pause is found when it is over. Each pause is told once, as a finding at
 the last step before it. A run that says that it has ended is not waited for.
 
+With `stop_training_on_fire` the rule has the action stop_training: run it beside the training
+(`tensortap check RUN --follow`), since a training that hangs cannot stop itself.
+
 Source: SageMaker Debugger's rule of that name; `startup_grace` and `per_worker` are additions.
-`stop_training_on_fire` and `training_job_name_prefix` are accepted, since SageMaker sends them, and do
-nothing: what shall happen is said by the rule's actions (`stop_training`).)";
+`training_job_name_prefix` is accepted, since SageMaker sends it: the run that is watched is the one
+to stop.)";
 
 constexpr std::array<ParameterDescriptor, 5> kParameters = {{
     {"threshold", ParameterType::kFloat, "1800", "Seconds without a new step.", 0.0, 1e308, true},
     {"stop_training_on_fire", ParameterType::kBool, "false",
-     "Accepted and without effect: give the rule the action stop_training."},
+     "Ask the training to stop, as the action stop_training does."},
     {"training_job_name_prefix", ParameterType::kString, "",
-     "Accepted and without effect: see stop_training_on_fire."},
+     "Accepted and without effect: the run that is watched is stopped."},
     {"startup_grace", ParameterType::kFloat, "",
      "Seconds until the first step; unset = the threshold.", 0.0, 1e308, true},
     {"per_worker", ParameterType::kBool, "false",

@@ -82,7 +82,7 @@ class Collection(_core.Collection):
     Raises
     ------
     InvalidArgumentError
-        A regular expression that does not compile.
+        A regular expression that does not compile, or an empty name.
     InvalidTypeError
         An argument of another type.
     """
@@ -96,7 +96,7 @@ class Collection(_core.Collection):
         save_config: SaveConfig | Mapping[Any, Any] | None = None,
         save_histogram: bool | str = True,
     ) -> None:
-        super().__init__(name)
+        super().__init__(check_name("Collection", name))
         self._save_config: SaveConfig | None = None
         self._reduction_config: ReductionConfig | None = None
         self._waiting_modules: list[_WaitingModule] = []

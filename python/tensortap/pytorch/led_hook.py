@@ -16,8 +16,10 @@ from typing import Any
 
 import torch
 
+from tensortap._opening import absolute_path
+from tensortap.collection import flatten
 from tensortap.config import ReductionConfig, SaveConfig
-from tensortap.exceptions import InvalidArgumentError, StopTraining
+from tensortap.exceptions import InvalidArgumentError, InvalidTypeError, StopTraining
 from tensortap.modes import ModeKeys
 from tensortap.pytorch.hook import Hook
 from tensortap.pytorch.watch import DEFAULT_COLLECTIONS, default_out_dir
@@ -43,7 +45,7 @@ class LedHook:
     Raises
     ------
     InvalidArgumentError
-        Both ``hook`` and arguments for making one were given.
+        Both ``hook`` and arguments for making one were given, or one of a wrong type.
     """
 
     def __init__(
@@ -56,6 +58,10 @@ class LedHook:
         save_raw_tensor: bool,
         hook_arguments: Mapping[str, Any],
     ) -> None:
+        if hook is not None and not isinstance(hook, Hook):
+            raise InvalidTypeError(
+                f"hook= takes a tensortap.pytorch.Hook, not {type(hook).__name__}"
+            )
         is_default = out_dir is None and not rules and collections is None and not hook_arguments
         if hook is not None and not (is_default and save_interval == 1 and not save_raw_tensor):
             raise InvalidArgumentError(
@@ -64,13 +70,13 @@ class LedHook:
         self.stop: StopTraining | None = None
         self._is_own = hook is None
         self._hook = hook
-        self._out_dir = out_dir
+        self._out_dir = None if out_dir is None else absolute_path(out_dir)
         self._has_run = False
         self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._arguments = {
             "save_config": SaveConfig(save_interval=save_interval),
             "reduction_config": ReductionConfig(save_raw_tensor=save_raw_tensor),
-            "include_collections": list(
+            "include_collections": flatten(
                 DEFAULT_COLLECTIONS if collections is None else collections
             ),
             "rules": list([rules] if isinstance(rules, str) else rules),

@@ -270,6 +270,10 @@ void RuleEngine::finish(bool is_stopped) {
           "{} matched, but it needs raw values and none were kept: save them with "
           "ReductionConfig(save_raw_tensor=True)",
           entry.rule->selection());
+    } else if (std::string missing = entry.rule->missing_input();
+               coverage.matched_tensors > 0 && !missing.empty()) {
+      entry.report.status = RuleStatus::kNoData;
+      entry.report.message = std::move(missing);
     } else if (coverage.matched_tensors > 0 &&
                coverage.checked_steps + coverage.skipped_steps > 0) {
       entry.report.status = is_stopped ? RuleStatus::kStopped : RuleStatus::kNoIssuesFound;

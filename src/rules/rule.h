@@ -63,6 +63,8 @@ class Rule {
   // No further step will come: for what can be said only now.
   virtual void finish(std::vector<Finding>& /*findings*/) {}
   virtual Coverage coverage() const = 0;
+  // What it went without and can judge nothing without, though tensors matched; empty: it had it.
+  virtual std::string missing_input() const { return {}; }
   // What it looks for, for "matched no tensor" messages.
   virtual std::string selection() const = 0;
   // Why it has nothing to judge in this run, when it knows better than "nothing matched"; else "".

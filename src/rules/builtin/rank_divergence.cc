@@ -71,8 +71,15 @@ class RankDivergence : public TensorRule {
     }
   }
 
+  std::string missing_input() const override {
+    return worker_count_ > 1 ? ""
+                             : "it compares workers, and the run has one: record several with "
+                               "include_workers=\"all\"";
+  }
+
  protected:
   void begin(const StepView& step) override {
+    worker_count_ = std::max(worker_count_, step.workers.size());
     copies_.clear();
     is_compared_ = step.workers.size() > 1 && points_++ % interval_ == 0;
   }
@@ -243,6 +250,7 @@ class RankDivergence : public TensorRule {
   const std::int64_t interval_;
   const double tolerance_;
   std::unordered_map<std::string, std::string> groups_;  // worker -> its group
+  std::size_t worker_count_ = 0;
   std::int64_t points_ = 0;
   bool is_compared_ = false;
   std::vector<Copy> copies_;

@@ -78,6 +78,10 @@ class StragglerRank : public TensorRule {
         worker_count_, silence, last_step_.step);
   }
 
+  std::string missing_input() const override {
+    return worker_count_ > 1 ? "" : "it needs several workers, and the run has one";
+  }
+
  protected:
   void begin(const StepView& step) override {
     last_step_ = step;

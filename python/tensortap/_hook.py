@@ -30,7 +30,7 @@ from tensortap._opening import (
 )
 from tensortap.collection import Collection, CollectionManager, flatten
 from tensortap.config import ReductionConfig, SaveConfig, SaveConfigMode, to_bool
-from tensortap.exceptions import InvalidTypeError, StopTraining
+from tensortap.exceptions import InvalidArgumentError, InvalidTypeError, StopTraining
 from tensortap.json_config import read_config
 from tensortap.modes import ModeKeys
 
@@ -348,9 +348,12 @@ class BaseHook(HookState):
 
     def _report_fault(self, where: str, error: Exception) -> None:
         self.fault_count += 1
+        # What the engine cannot do as it was told only the script can mend: that is no fault of a place in the code.
+        is_asked = isinstance(error, InvalidArgumentError)
+        why = "" if is_asked else f" after a fault in {where}: {type(error).__name__}"
         self._warn_once(
             f"fault:{where}",
-            f"Tensortap switched itself off after a fault in {where}: {type(error).__name__}: {error}. "
+            f"Tensortap switched itself off{why}: {error}. "
             "The training goes on; what was recorded until now is kept.",
         )
         logger.debug("details of the fault", exc_info=error)

@@ -163,6 +163,21 @@ def test_a_collection_needs_a_name(name: Any) -> None:
         smd.Collection(name)
 
 
+def test_an_included_collection_that_nobody_fills_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = open_hook(tmp_path / "run", include_collections=["gradient"], strict=False)
+    model = small()
+    hook.register_module(model)
+    fit(model, 2)
+    hook.close()
+    assert [record.message for record in caplog.records] == [
+        "Tensortap switched itself off: the collection 'gradient' is to be saved but can match nothing: give it "
+        "include_regex or tensor names before the first step. The training goes on; what was recorded until now is "
+        "kept."
+    ]
+
+
 def test_a_wrong_type_is_a_type_error_too() -> None:
     assert issubclass(InvalidTypeError, TypeError)
     with pytest.raises(TypeError, match="must be a path"):

@@ -17,7 +17,7 @@ namespace tensortap {
 
 // What must be equal on both sides.
 struct RuleInterface {
-  int version = 1;  // +1 with every change of Rule, RuleDescriptor or what a check sees
+  int version = 2;  // +1 with every change of Rule, RuleDescriptor or what a check sees
   int compiler_abi = __GXX_ABI_VERSION;
   std::size_t descriptor_size = sizeof(RuleDescriptor);
   std::size_t finding_size = sizeof(Finding);

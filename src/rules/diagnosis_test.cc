@@ -7,6 +7,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "rules/registry.h"
+#include "rules/syndromes.h"
+
 namespace tensortap {
 namespace {
 
@@ -90,6 +93,16 @@ TEST(Diagnosis, IsOneObjectAsJson) {
   EXPECT_EQ(json.at("symptoms")[0].at("tensors")[0], "x");
   EXPECT_EQ(json.at("symptoms")[0].at("first_finding").at("observed"), "Infinity");
   EXPECT_EQ(json.at("severity"), "warning");
+}
+
+TEST(Syndromes, NameRulesThatThereAre) {
+  for (const Syndrome& syndrome : syndromes()) {
+    for (const auto names : {syndrome.signs, syndrome.consequences}) {
+      for (const std::string_view name : names) {
+        EXPECT_NO_THROW(EXPECT_EQ(find_rule(name).name, name)) << syndrome.title;
+      }
+    }
+  }
 }
 
 TEST(FindingJson, ComesBackAsItWas) {

@@ -38,11 +38,18 @@ def run(document: Path) -> None:
             sys.exit(f"{document.name}:{line} prints\n{printed.getvalue()}instead of\n{expected}")
 
 
-@pytest.mark.parametrize("name", ["capture.md"])
+@pytest.mark.parametrize("name", ["capture.md", "rules.md"])
 def test_documents_are_true(tmp_path: Path, name: str) -> None:
     command = [sys.executable, __file__, str(DOCS / name)]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+def test_the_page_of_rules_says_what_the_rules_say() -> None:
+    """When this fails: `python tools/write_rules_doc.py`."""
+    script = DOCS.parent / "tools" / "write_rules_doc.py"
+    result = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_what_is_found_in_a_document() -> None:

@@ -1,4 +1,4 @@
-"""Attention without normalised queries and keys, trained with a learning rate far too high: its logits explode."""
+"""Attention without normalised queries and keys (the same here), trained with a learning rate far too high: its logits explode."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.query = nn.Linear(8, 16)
-        self.key = nn.Linear(8, 16)
+        self.key = self.query  # shared: a row attends to itself, and its logit is a square
         self.value = nn.Linear(8, 16)
         self.head = nn.Linear(16, 10)
         self.logits = torch.zeros(())
@@ -39,7 +39,7 @@ def train(out_dir: Path, is_sick: bool, rules: Sequence[str]) -> Hook:
         hook.save_tensor("attention_logits/0", model.logits[:64], "attention_logits")
         return loss
 
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.5 if is_sick else 0.003)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1.0 if is_sick else 0.003)
     return loop(model, out_dir, rules, loss_of, steps=30, optimizer=optimizer)
 
 

@@ -1,4 +1,4 @@
-"""Attention without normalised queries and keys (the same here), trained with a learning rate far too high: its logits explode."""
+"""Attention whose queries are its keys, neither normalised, at a learning rate far too high: its logits explode."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import torch
@@ -50,8 +50,29 @@ class ParameterEntry:
         self.seen_gradient = _GradientStamp(parameter.grad)
 
 
+class _Structure:
+    """Which modules and parameters there were, for a quick look at whether they still are all there is."""
+
+    def __init__(self, roots: Iterable[torch.nn.Module]) -> None:
+        self._modules = [
+            (weakref.ref(module), _identities(module._parameters), _identities(module._modules))
+            for root in roots
+            for module in root.modules()
+        ]
+
+    def is_current(self) -> bool:
+        """Whether nothing was added, removed or replaced since. Asks each module, not each name."""
+        for reference, parameters, children in self._modules:
+            module = reference()
+            if module is None or _identities(module._parameters) != parameters:
+                return False
+            if _identities(module._modules) != children:
+                return False
+        return True
+
+
 class ParameterTable:
-    """All parameters of the registered modules. Scanned anew at every due step, since modules change."""
+    """All parameters of the registered modules. Looked over at every due step, since modules change."""
 
     def __init__(self, session: _core.Session) -> None:
         self._session = session
@@ -62,10 +83,12 @@ class ParameterTable:
         self._owned: set[int] = set()
         self._foreign: set[int] = set()  # updated by the same optimizers, but not registered
         self.entries: list[ParameterEntry] = []
+        self._structure: _Structure | None = None  # of what `entries` holds; None: scan anew
         self.with_gradient: set[str] = set()  # names of those that ever had one
 
     def add_root(self, root: torch.nn.Module, name: str) -> None:
         self._roots.append((weakref.ref(root), name))
+        self._structure = None
         self._owned.update(id(parameter) for parameter in root.parameters())
 
     def forget_ids(self, extras: Collection[str]) -> None:
@@ -78,18 +101,27 @@ class ParameterTable:
         """
         self._extras = extras
         self._ids.clear()
+        self._structure = None
 
     def scan(self) -> None:
         """Look up the parameters as they are now. Tied ones appear once, under their first name."""
+        if self._structure is not None and self._structure.is_current():
+            for entry in self.entries:  # which keep the parameters alive, so that ids stay theirs
+                entry.seen_gradient = _GradientStamp(entry.parameter.grad)
+            return
         self.entries.clear()
+        roots = [root for reference, _ in self._roots if (root := reference()) is not None]
+        can_change_unseen = any(_names_parameters_itself(root) for root in roots)
         for name, parameter in self.iterate():
             if is_lazy(parameter):
+                can_change_unseen = True
                 continue
             ids = self._ids.get(name)
             if ids is None:
                 ids = self._ids[name] = ParameterIds(self._session, name, self._extras)
             self.entries.append(ParameterEntry(parameter, name, ids))
         self._owned.update(id(entry.parameter) for entry in self.entries)
+        self._structure = None if can_change_unseen else _Structure(roots)
 
     def iterate(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """All parameters that there are now, lazy ones too, by their names in the run."""
@@ -174,6 +206,18 @@ class ParameterTable:
         for handle in self._handles.values():
             handle.remove()
         self._handles.clear()
+
+
+def _identities(named: Mapping[str, object]) -> list[tuple[str, int]]:
+    return [(name, id(thing)) for name, thing in named.items()]
+
+
+def _names_parameters_itself(root: torch.nn.Module) -> bool:
+    """Whether a module says by itself which parameters there are, as those that shard them do."""
+    return any(
+        type(module).named_parameters is not torch.nn.Module.named_parameters
+        for module in root.modules()
+    )
 
 
 def gradients_of(entries: list[ParameterEntry]) -> Iterator[Named]:

@@ -13,10 +13,11 @@ namespace tensortap::bindings {
 namespace {
 
 [[noreturn]] void rethrow(nb::python_error& error) {
-  // Ctrl-C is for the training and no fault of what it hit: raise it again at the next bytecode.
-  if (error.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
   const std::string type = nb::cast<std::string>(error.type().attr("__name__"));
   const std::string text = nb::str(error.value()).c_str();
+  // Ctrl-C is for the training and no fault of what it hit: raise it again at the next bytecode.
+  // Last, since str() looks for signals too and would raise it here, where it is lost.
+  if (error.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
   throw Error(ErrorCode::kInternal, text.empty() ? type : fmt::format("{}: {}", type, text));
 }
 
@@ -91,6 +92,10 @@ class PythonRule : public Rule {
   Finding to_finding(nb::handle item, const StepView& step) const {
     Finding finding;
     if (nb::try_cast<Finding>(item, finding)) return finding;
+    if (!nb::hasattr(item, "get")) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "invoke_at_step must return True, False, a Finding, a dict, or a list of those");
+    }
     finding = bare_finding(step);
     const nb::object get = item.attr("get");
     const auto read = [&](const char* key, auto& field) {

@@ -223,6 +223,10 @@ def parse_actions(
     if isinstance(value, Mapping):
         return [make(**value)]
     if not isinstance(value, str):
+        if not isinstance(value, Iterable):
+            raise InvalidTypeError(
+                f"an action is text, what a function of tensortap.actions makes, or a dict; not {value!r}"
+            )
         return [action for entry in value for action in parse_actions(entry)]
     actions = _core.split_actions(value)
     if not value.lstrip().startswith(("{", "[")):

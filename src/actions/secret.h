@@ -15,7 +15,8 @@ namespace tensortap {
 // there; the message names the variable or file, never the secret.
 std::string read_secret(const Parameters& parameters, std::string_view name);
 
-// With `~` for the home directory. Throws Error(kNotFound).
+// Of a regular file of at most 64 KiB, with `~` for the home directory. Throws Error(kNotFound), or
+// (kInvalidArgument) for a longer one.
 std::string read_text_file(std::string path);
 
 // "" when it is not set.

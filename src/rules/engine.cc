@@ -115,6 +115,10 @@ std::size_t RuleEngine::insert(std::string name, Entry entry) {
 
 void RuleEngine::set_finding_handler(FindingHandler handler) { handler_ = std::move(handler); }
 
+void RuleEngine::set_failure_handler(FailureHandler handler) {
+  failure_handler_ = std::move(handler);
+}
+
 void RuleEngine::check(const StepView& step) {
   ++step_count_;
   for (std::size_t index = 0; index < entries_.size(); ++index) check_entry(index, step);
@@ -136,6 +140,7 @@ void RuleEngine::check_entry(std::size_t index, const StepView& step) {
   } catch (const std::exception& error) {
     report.status = RuleStatus::kError;
     report.message = fmt::format("at step {}: {}", step.step, error.what());
+    if (failure_handler_) failure_handler_(index, report);
     return;  // what it found in the middle of a failure is not to be trusted
   }
   hand_out_findings(index);

@@ -37,6 +37,8 @@ class RuleEngine {
  public:
   // Called once for each finding, in order, during check().
   using FindingHandler = std::function<void(std::size_t rule_index, const Finding&)>;
+  // Called once for a rule that threw in check() and is switched off from now on.
+  using FailureHandler = std::function<void(std::size_t rule_index, const RuleReport&)>;
 
   // Lets add() find the rules of a shared object too; throws as RulePlugin does.
   void add_plugin(const std::string& path);
@@ -46,6 +48,7 @@ class RuleEngine {
   std::size_t add(const RuleSpec& spec);
   std::size_t add(std::string name, std::unique_ptr<Rule> rule);
   void set_finding_handler(FindingHandler handler);
+  void set_failure_handler(FailureHandler handler);
 
   void check(const StepView& step);
   // No step has come; for rules that judge silence.
@@ -84,6 +87,7 @@ class RuleEngine {
   std::vector<RulePlugin> plugins_;  // outlive the rules that they made
   std::vector<Entry> entries_;
   FindingHandler handler_;
+  FailureHandler failure_handler_;
   std::vector<Finding> scratch_;
   std::uint64_t step_count_ = 0;
   bool is_finished_ = false;

@@ -1,9 +1,12 @@
 #include "session/rule_status.h"
 
+#include <optional>
+
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "rules/engine.h"
 
 namespace tensortap {
 namespace {
@@ -80,16 +83,28 @@ RuleStatusFile read_one(const Json& status) {
   return rule;
 }
 
+// A rule whose status cannot be read must not pass for one that found nothing.
+RuleStatusFile damaged(const std::string& stem) {
+  RuleStatusFile rule;
+  rule.name = stem.substr(stem.rfind('/') + 1);
+  rule.worker = "worker_0";
+  rule.status = rule_status_name(RuleStatus::kError);
+  rule.message = fmt::format("{}{} is damaged and cannot be read", stem, kSuffix);
+  return rule;
+}
+
 }  // namespace
 
 std::vector<RuleStatusFile> read_rule_statuses(const Storage& storage) {
   std::vector<RuleStatusFile> rules;
   for (const StorageEntry& entry : storage.list("rules/")) {
     if (!entry.name.ends_with(kSuffix)) continue;
-    const Json status = parse_object(storage.get(entry.name).value_or(""));
-    if (!status.contains("name")) continue;
-    rules.push_back(read_one(status));
+    const std::optional<std::string> text = storage.get(entry.name);
+    if (!text) continue;
+    const Json status = parse_object(*text);
     const std::string stem = entry.name.substr(0, entry.name.size() - kSuffix.size());
+    const bool is_whole = !text_of(status, "name").empty() && !text_of(status, "status").empty();
+    rules.push_back(is_whole ? read_one(status) : damaged(stem));
     rules.back().last_action = last_action(storage.get(stem + ".actions.jsonl").value_or(""));
   }
   return rules;

@@ -27,7 +27,7 @@ struct RuleStatusFile {
   std::string last_action;  // "email done at step 12"; "" when none ran
 };
 
-// Files that are something else are left out.
+// A file that is no status is one of a rule with the status Error, named after the file.
 std::vector<RuleStatusFile> read_rule_statuses(const Storage& storage);
 
 // For `--json` and Python.

@@ -56,6 +56,7 @@ struct Session::State : StepSink {
   void show_live(const std::shared_ptr<const StepRecord>& step, const Dictionary& dictionary);
   void check(const StepRecord& step, const Dictionary& dictionary);
   void on_finding(std::size_t rule_index, const Finding& finding) noexcept;
+  void on_failure(std::size_t rule_index, const RuleReport& report) noexcept;
   void write_statuses(std::span<const std::size_t> rule_indexes);
   void fill_action_context();
   void start_watching_control();
@@ -124,6 +125,8 @@ void Session::State::start(CollectionSet collections) {
   fill_action_context();
   engine.set_finding_handler(
       [this](std::size_t rule_index, const Finding& finding) { on_finding(rule_index, finding); });
+  engine.set_failure_handler(
+      [this](std::size_t index, const RuleReport& report) { on_failure(index, report); });
   recorder->add_sink(this);
   if (options.system_metrics) start_system_metrics();
 }
@@ -237,6 +240,21 @@ void Session::State::on_finding(std::size_t rule_index, const Finding& finding) 
   }
   if (journal) journal->append(rule_index, finding);
   actions.on_finding(rule_index, finding);
+}
+
+// Told at once, and written before the next ten seconds are over: a rule that no longer looks must
+// not pass for one that finds nothing.
+void Session::State::on_failure(std::size_t rule_index, const RuleReport& report) noexcept {
+  try {
+    std::string message = report.message;
+    std::replace(message.begin(), message.end(), '\n', ' ');
+    log(LogLevel::kWarning,
+        fmt::format("rule {} failed and is switched off, the training goes on: {}", report.name,
+                    message));
+    newly_fired.push_back(rule_index);
+  } catch (const std::exception&) {
+    // No memory for the message.
+  }
 }
 
 void Session::State::call_due_functions() {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -285,6 +286,48 @@ def test_a_rule_that_raises_is_switched_off_and_the_others_go_on(runs: RunMaker)
     assert [f.step for f in session.findings] == [1, 2, 3]
 
 
+def test_a_rule_that_raises_is_told_in_one_line(
+    runs: RunMaker, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = runs.open()
+
+    def broken(step: int, mode: int, mode_step: int) -> bool:
+        raise ValueError("one\ntwo")
+
+    session.add_rule("Broken", broken)
+    runs.steps(session, 3, shrinking)
+    told = [r.getMessage() for r in caplog.records if "Broken" in r.getMessage()]
+    assert told == [
+        "rule Broken failed and is switched off, the training goes on: at step 0: ValueError: one two"
+    ]
+    assert rules.rule_job_summary(session.out_dir)[0]["RuleEvaluationStatus"] == "Error"
+    session.close()
+
+
+def test_a_damaged_status_is_an_error(runs: RunMaker) -> None:
+    session = runs.open(rules=[rules.VanishingGradient(threshold=0.5).to_core()])
+    runs.steps(session, 3, shrinking)
+    session.close()
+    file = Path(session.out_dir) / "rules" / "VanishingGradient.json"
+    for text in ("", "garbage", "[]", '{"name": 5, "status": []}'):
+        file.write_text(text)
+        (summary,) = rules.rule_job_summary(session.out_dir)
+        assert summary["RuleEvaluationStatus"] == "Error"
+        assert "VanishingGradient.json is damaged" in summary["StatusDetails"]
+
+
+def test_ctrl_c_in_a_rule_reaches_the_training(runs: RunMaker) -> None:
+    session = runs.open()
+
+    def interrupted(step: int, mode: int, mode_step: int) -> bool:
+        raise KeyboardInterrupt
+
+    session.add_rule("Interrupted", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        runs.steps(session, 4, shrinking)
+    session.close()
+
+
 def test_a_miss_is_no_fault_of_a_rule(runs: RunMaker) -> None:
     session = runs.open()
     trial = tt.Trial._from_core(session.live_trial())
@@ -308,6 +351,14 @@ def test_a_finding_of_the_wrong_shape_is_an_error(runs: RunMaker) -> None:
     runs.steps(session, 1, growing)
     session.close()
     assert "'observed' of a finding has the wrong type" in session.rule_reports()[0].message
+
+
+def test_an_answer_that_is_no_finding_is_an_error(runs: RunMaker) -> None:
+    session = runs.open()
+    session.add_rule("Odd", lambda s, m, ms: "yes")
+    runs.steps(session, 1, growing)
+    session.close()
+    assert "must return True, False, a Finding" in session.rule_reports()[0].message
 
 
 # Ways to give a custom rule.

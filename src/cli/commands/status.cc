@@ -30,6 +30,7 @@ std::string coverage_text(const RuleStatusFile& rule) {
 }
 
 std::string age_text(std::int64_t updated_ns) {
+  if (updated_ns == 0) return "-";  // a damaged status
   const std::int64_t seconds =
       std::max<std::int64_t>(0, wall_time_ns() - updated_ns) / 1'000'000'000;
   if (seconds < 120) return fmt::format("{} s ago", seconds);

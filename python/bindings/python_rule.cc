@@ -40,15 +40,20 @@ class PythonRule : public Rule {
       : name_(std::move(name)), callable_(new nb::callable(std::move(callable))) {}
 
   void check(const StepView& step, std::vector<Finding>& findings) override {
-    count(step);
     const nb::gil_scoped_acquire acquire;
     try {
       const nb::object answer =
           (*callable_)(step.step, static_cast<int>(step.mode), step.mode_step);
+      count(step);
       append(answer, step, findings);
     } catch (nb::python_error& error) {
-      if (!is_miss(error)) rethrow(error);
-      ++coverage_.skipped_steps;
+      // A rule whose tensors never come must not pass for one that looked and found nothing.
+      if (is_miss(error)) {
+        ++coverage_.skipped_steps;
+        return;
+      }
+      count(step);
+      rethrow(error);
     }
   }
 

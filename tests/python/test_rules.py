@@ -338,6 +338,17 @@ def test_a_miss_is_no_fault_of_a_rule(runs: RunMaker) -> None:
     assert session.rule_reports()[0].status == "IssuesFound"
 
 
+def test_a_rule_whose_tensor_never_comes_has_no_data(runs: RunMaker) -> None:
+    session = runs.open()
+    trial = tt.Trial._from_core(session.live_trial())
+    session.add_rule("Never", lambda s, m, ms: bool(trial.tensor("never").value(s).max() == 1))
+    runs.steps(session, 3, growing)
+    session.close()
+    (report,) = session.rule_reports()
+    assert report.status == "NoData"
+    assert "no tensor matched whatever Never looks at" in report.message
+
+
 def test_rules_come_before_the_first_step(runs: RunMaker) -> None:
     session = runs.open()
     runs.steps(session, 1, growing)

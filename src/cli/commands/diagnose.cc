@@ -45,9 +45,8 @@ RuleEngine build_engine(std::span<const std::string> specs) {
   return engine;
 }
 
-Findings evaluate(Trial& trial, std::span<const std::string> specs) {
+Findings evaluate(Trial& trial, RuleEngine& engine) {
   Findings found;
-  RuleEngine engine = build_engine(specs);
   engine.set_finding_handler(
       [&](std::size_t, const Finding& finding) { found.findings.push_back(finding); });
   engine.check_trial(trial);
@@ -113,14 +112,15 @@ void print_text(const std::vector<Diagnosis>& diagnoses, const Findings& found) 
 
 int run(const ArgumentValues& arguments) {
   const auto specs = arguments.get_all("rule");
-  build_engine(specs);  // before the run is opened: what the user typed comes first
+  // Before the run is opened: what the user typed comes first.
+  RuleEngine engine = build_engine(specs);
   const std::shared_ptr<Trial> trial = cli::open_run(arguments.get("run"));
   Findings found;
   if (specs.empty() && !arguments.has("all")) {
     found.findings = cli::read_findings(*cli::open_run_storage(arguments.get("run")));
     found.is_recorded = !found.findings.empty();
   }
-  if (!found.is_recorded) found = evaluate(*trial, specs);
+  if (!found.is_recorded) found = evaluate(*trial, engine);
   cli::warn_of_damage(*trial);
   const std::vector<Diagnosis> diagnoses = diagnose(found.findings, trial->complete_steps());
   if (arguments.has("json")) {

@@ -20,6 +20,13 @@ std::string_view severity_name(Severity severity) {
   return "";
 }
 
+std::optional<Severity> severity_from_name(std::string_view name) {
+  for (const Severity one : {Severity::kInfo, Severity::kWarning, Severity::kCritical}) {
+    if (severity_name(one) == name) return one;
+  }
+  return std::nullopt;
+}
+
 namespace {
 
 using Json = nlohmann::json;
@@ -60,9 +67,7 @@ std::optional<Finding> finding_from_json(std::string_view line_untrusted) {
   finding.statistic = text_of(json, "statistic");
   finding.observed = number_of(json, "observed");
   finding.threshold = number_of(json, "threshold");
-  for (const Severity one : {Severity::kInfo, Severity::kCritical}) {
-    if (text_of(json, "severity") == severity_name(one)) finding.severity = one;
-  }
+  finding.severity = severity_from_name(text_of(json, "severity")).value_or(finding.severity);
   finding.message = text_of(json, "message");
   return finding;
 }

@@ -12,6 +12,7 @@ namespace tensortap {
 
 enum class Severity : std::uint8_t { kInfo, kWarning, kCritical };
 std::string_view severity_name(Severity severity);  // "info", "warning", "critical"
+std::optional<Severity> severity_from_name(std::string_view name);
 
 struct Finding {
   std::string rule;    // filled in by the engine

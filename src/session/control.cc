@@ -91,9 +91,7 @@ Finding read_finding(const Json& object) {
   }
   std::string severity;
   read(object, "severity", severity);
-  for (const Severity one : {Severity::kInfo, Severity::kWarning, Severity::kCritical}) {
-    if (severity_name(one) == severity) finding.severity = one;
-  }
+  finding.severity = severity_from_name(severity).value_or(finding.severity);
   return finding;
 }
 

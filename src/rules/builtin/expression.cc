@@ -62,9 +62,7 @@ expression::Expression parse_expression(const Parameters& parameters) {
 }
 
 Severity parse_severity(const std::string& text) {
-  for (const Severity one : {Severity::kInfo, Severity::kWarning, Severity::kCritical}) {
-    if (severity_name(one) == text) return one;
-  }
+  if (const std::optional<Severity> severity = severity_from_name(text)) return *severity;
   throw Error(
       ErrorCode::kInvalidArgument,
       fmt::format("rule {}: parameter 'severity' must be info, warning or critical, not '{}'",
